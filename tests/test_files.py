@@ -80,7 +80,7 @@ def test_an_append_that_does_not_fit_is_an_error(tmp_path, monkeypatch):
     files.append(handle, b"two\n", path)
     write = os.write
     monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:2]))
-    with pytest.raises(OSError, match="written in full") as problem:
+    with pytest.raises(OSError, match="written completely") as problem:
         files.append(handle, b"three\n", path)
     assert problem.value.filename == str(path)
     os.close(handle)

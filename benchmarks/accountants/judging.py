@@ -28,7 +28,7 @@ def _row(row: Results) -> Iterator[Verdict]:
     if "laws" in allocation:
         laws["PLD_accounting"] = allocation["laws"]
     for name, (low, high) in bounds.items():
-        limit = f"{round_down(low)} to {round_up(high)}, but for {AGREES:.1%} above"
+        limit = f"{round_down(low)} to {round_up(high)}, except for {AGREES:.1%} above"
         holds = low - FLOOR <= claimed <= high * (1 + AGREES)
         yield Verdict(f"{row['kind']}: the claim beside its bound by {name}", limit, round_up(claimed), holds)
     for name, found in laws.items():

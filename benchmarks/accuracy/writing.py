@@ -7,9 +7,9 @@ from ..protocol import Results
 HEAD = """# Test accuracy on real data
 
 croupier {croupier}, numpy {numpy}. Replace-one, delta = 1e-6, the real protocol with secure randomness. Medians, least and most
-over fits; `bits` is the most that one person sends in all.
+over fits; `bits` is the most that one person sends in total.
 
-Estimators as they come: `ShuffleLogisticRegression(epsilon=, delta=, classes=, feature_norm=1)` and
+Estimators with default settings: `ShuffleLogisticRegression(epsilon=, delta=, classes=, feature_norm=1)` and
 `ShuffleRidge(epsilon=, delta=, target_range=, feature_norm=1)`, nothing tuned, each person asked once; columns without a constant.
 Ridge predicts the column named, its score is R^2. "asked" is what was asked for before it was measured.
 

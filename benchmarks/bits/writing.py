@@ -84,7 +84,7 @@ def page(results: Results) -> str:
     return "\n".join(
         [
             "# What a person sends\n",
-            f"croupier {results['version']}; epsilon 1, delta 1e-6, replace-one. Bits have padding in them.\n",
+            f"croupier {results['version']}; epsilon 1, delta 1e-6, replace-one. Bits include padding.\n",
             table(heads, sums, left=5),
             "Models: rounds and the bits of their reports; levels and noise bits are those of gradients.\n",
             table(

@@ -1,4 +1,4 @@
-"""How often 95 % intervals of regressions in secret rounds hold the truth, on populations that are made up and on real tables.
+"""How often 95 % intervals of regressions in secret rounds hold the truth, on synthetic populations and on real tables.
 
 --data is a folder with adult.npz, covtype.npz and load.py. Every fit draws people with replacement from a population whose
 least-squares or logistic coefficients are known; the noise of the plans is drawn as Gaussian. epsilon = 1, delta = 1e-6, nothing

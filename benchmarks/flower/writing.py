@@ -71,12 +71,13 @@ devices, which choose (bold). {runs} of each method at its rate.{ends}{size}
 {table}
 - **Croupier**: the product's mod, strategy and mask analyzer, through Flower's messages, with secure randomness. Noise {noise:.3f}
   clips in a round of {reports} reports, certified delta {certified}; to the Flower server, which knows when each device answered,
-  {watched}. {bits} bits a weight.
+  {watched}. {bits} bits per weight.
 - **Flower's own**: `DifferentialPrivacyClientSideFixedClipping` around FedAvg with noise multiplier {multiplier:.3f}, that of the
   Gaussian mechanism for one release. Batches are disjoint and known, so that one release counts for a device; Flower's accountant
   adds up all {rounds} and would ask for more noise. FedAvgM steps around it: inside it, noise would be added after the step, and
   not grow with the rate.
-- **No noise, no clip**: FedAvgM on known batches, too. It is no upper limit: a clip by itself changes how training goes, and was
+- **No noise, no clip**: FedAvgM on known batches, too. It is not an upper limit: a clip by itself changes how training goes, and
+was
   not tried without noise.
 
 What a report costs a device (`python -m benchmarks flower --device`; training and the plan's proof not included; the slowest of

@@ -1,4 +1,4 @@
-"""The deployed roles under load: durable reports a second, kill -9 under load, ciphertexts a second, and a whole run.
+"""The deployed roles under load: durable reports per second, kill -9 under load, ciphertexts per second, and a whole run.
 
 The shuffler is the real command in a process of its own, over loopback, with SQLite. Reports are made beforehand, and what that
 takes is given beside. Absolute figures depend on the machine, so that each stands beside the same disk's or core's own limit,

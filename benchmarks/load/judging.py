@@ -20,7 +20,7 @@ def judge(results: Results) -> list[Verdict]:
     killed, opening = results["kills"], results["ciphertexts"]["opened_a_second"]
     rows = [
         (
-            f"at least {REPORTS_A_SECOND} durable reports a second, every load of several connections",
+            f"at least {REPORTS_A_SECOND} durable reports per second, every load of several connections",
             f"{best:.0f}",
             best >= REPORTS_A_SECOND,
         ),
@@ -29,7 +29,7 @@ def judge(results: Results) -> list[Verdict]:
             f"{killed['lost']} lost, {killed['kills']} kills",
             killed["lost"] == 0 and killed["kills"] >= KILLS and killed["sum_is_exact"],
         ),
-        (f"at least {OPENED_A_SECOND} ciphertexts opened a second and core", f"{opening:.0f}", opening >= OPENED_A_SECOND),
+        (f"at least {OPENED_A_SECOND} ciphertexts opened per second and core", f"{opening:.0f}", opening >= OPENED_A_SECOND),
     ]
     rows += _verified(results["verified"])
     for transport in ("masked-sum", "verified-sum", "messages"):
@@ -71,7 +71,7 @@ def _verified(row: Results) -> list[tuple[str, str, bool]]:
             max(shuffler, analyzer) <= VERIFYING,
         ),
         (
-            f"at least {REPORTS_A_SECOND} durable reports a second, by verified-sum",
+            f"at least {REPORTS_A_SECOND} durable reports per second, by verified-sum",
             f"{row['durable_a_second']:.0f}",
             row["durable_a_second"] >= REPORTS_A_SECOND and row["complete"],
         ),

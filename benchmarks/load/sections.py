@@ -1,4 +1,4 @@
-"""Durable reports a second, kill -9 under load, and ciphertexts a second."""
+"""Durable reports per second, kill -9 under load, and ciphertexts per second."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def speed(sizes: Sizes) -> list[dict[str, Any]]:
 
 
 def commits(size: int, seconds: float = 1.0) -> float:
-    """The disk's own limit: transactions a second that insert one such body, bare sqlite3, WAL, synchronous=FULL."""
+    """The disk's own limit: transactions per second that insert one such body, bare sqlite3, WAL, synchronous=FULL."""
     with tempfile.TemporaryDirectory(prefix="croupier-load-") as folder:
         connection = sqlite3.connect(Path(folder) / "bare.db", isolation_level=None)
         for pragma in ("journal_mode=WAL", "synchronous=FULL"):

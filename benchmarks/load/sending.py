@@ -1,4 +1,4 @@
-"""Whoever sends: another process, with connections that stay open. One thread and bare sockets, to cost little itself."""
+"""The sender: another process, with connections that stay open. One thread and bare sockets, to cost little itself."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ from croupier.service.wire.transports import SealedReport, seal_seed, seed_info
 from .sizes import Sizes
 from .world import enrolled
 
-# How many come a second of the virtual clock, a million within an hour; and seconds in which what comes is one transaction.
+# How many come per second of the virtual clock, a million within an hour; and seconds in which what comes is one transaction.
 _A_SECOND, _TOGETHER = 278.0, 0.25
 _BEGIN = 1.8e9  # seconds since 1970
 

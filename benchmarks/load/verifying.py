@@ -1,4 +1,4 @@
-"""Reports by verified-sum: their size, the time to make and to verify one, and how many a second are taken durably."""
+"""Reports by verified-sum: their size, the time to make and to verify one, and how many per second are taken durably."""
 
 from __future__ import annotations
 

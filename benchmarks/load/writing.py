@@ -32,7 +32,7 @@ def page(results: Results) -> str:
         ),
         "## Durable reports\n",
         "One shuffler process, SQLite (WAL, synchronous=FULL), masked-sum, d = 30, connections that stay open, one round. "
-        "Reports were made before; the sender is another process on the same cores. *Disk* is how many transactions a second "
+        "Reports were made before; the sender is another process on the same cores. *Disk* is how many transactions per second "
         "bare sqlite3 commits here with the same body: one at a time, the shuffler cannot be faster. CPU is milliseconds a "
         "report.\n",
         table(
@@ -40,7 +40,7 @@ def page(results: Results) -> str:
                 "connections",
                 "TLS",
                 "reports",
-                "a second",
+                "per second",
                 "first tenth",
                 "last tenth",
                 "disk",
@@ -64,7 +64,7 @@ def page(results: Results) -> str:
                 for row in results["speed"]
             ],
         ),
-        f"A client makes a report (randomize, seal) at {results['speed'][-1]['made_a_second']:.0f} a second and core; it has "
+        f"A client makes a report (randomize, seal) at {results['speed'][-1]['made_a_second']:.0f} per second and core; it has "
         f"{results['speed'][-1]['bytes']} bytes.\n",
         "## Clients and their connections\n",
         *_clients(results["clients"]),
@@ -124,7 +124,7 @@ def _others(loads: dict[str, float]) -> str:
 
 
 def _clients(found: dict[str, Any]) -> list[str]:
-    heads = ("connections a client", "clients", "a second", "CPU of the shuffler a client", "so a second and core")
+    heads = ("connections per client", "clients", "per second", "shuffler CPU per client", "so per second and core")
     rows = [
         [
             str(row["connections_a_client"]),
@@ -159,9 +159,9 @@ def _kills(row: dict[str, Any]) -> str:
 
 def _ciphertexts(row: dict[str, Any]) -> str:
     return (
-        f"One core: {row['opened_a_second']:,.0f} sealed bits opened a second, {row['sealed_a_second']:,.0f} sealed; by masked-sum "
-        f"{row['seeds_opened_a_second']:,.0f} users a second (a seed opened, {row['dim']} masks taken away). Seconds are of this "
-        f"process alone (CPU), medians of five.\n"
+        f"One core: {row['opened_a_second']:,.0f} sealed bits opened per second, {row['sealed_a_second']:,.0f} sealed; by "
+        f"masked-sum {row['seeds_opened_a_second']:,.0f} users per second (a seed opened, {row['dim']} masks taken away). Seconds "
+        f"are of this process alone (CPU), medians of five.\n"
     )
 
 
@@ -171,9 +171,9 @@ def _verified(row: dict[str, Any]) -> str:
     return (
         f"verified-sum, d = {row['dim']}, counts to {row['most']}, three proofs, one core{how}: a report has {row['bytes']:,} "
         f"bytes, and the analyzer is sent {row['part_bytes']:,}. Shares and proofs take {1e3 * row['proving_seconds']:.2f} ms, "
-        f"verification {micro['verifying_shuffler']:.0f} us a report at the shuffler and {micro['verifying_analyzer']:.0f} us at "
+        f"verification {micro['verifying_shuffler']:.0f} us per report at the shuffler and {micro['verifying_analyzer']:.0f} us at "
         f"the analyzer, who also opens an envelope, {micro['opening']:.0f} us; adding up {micro['adding_up']:.1f} us. Seconds are "
         f"of this process alone (CPU), medians of five. A shuffler process with {row['connections']} connections takes "
-        f"{row['durable_a_second']:.0f} such reports a second durably ({row['load']:,} of {row['load_bytes']:,} bytes), and until "
-        f"the analyzer has verified and counted all of them it is {row['verified_a_second']:.0f} a second.\n"
+        f"{row['durable_a_second']:.0f} such reports per second durably ({row['load']:,} of {row['load_bytes']:,} bytes), and "
+        f"until the analyzer has verified and counted all of them it is {row['verified_a_second']:.0f} per second.\n"
     )

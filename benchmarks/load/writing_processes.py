@@ -27,12 +27,12 @@ def _several(results: Results) -> str:
         "`croupier serve shuffler --processes`, PostgreSQL on the same machine (fsync on, through a socket), masked-sum, d = 30, "
         "connections that stay open, one round. Shuffler, database and sender share "
         f"{results['cores']} cores, which others kept busy (load averages above): two processes are worth it there, four are not. "
-        "CPU a report grows with processes, since fewer reports come together in each of them and share a transaction.\n"
+        "CPU per report grows with processes, since fewer reports come together in each of them and share a transaction.\n"
     )
 
 
 def _rows(rows: list[dict[str, Any]]) -> str:
-    names = ("processes", "connections", "reports", "a second", "wait, median", "99 %")
+    names = ("processes", "connections", "reports", "per second", "wait, median", "99 %")
     return table(
         (*names, "CPU shuffler", "CPU database", "CPU sender", "sum"),
         [
@@ -56,9 +56,9 @@ _CPU = ("shuffler_cpu_a_report", "database_cpu_a_report", "sender_cpu_a_report")
 def _large(row: dict[str, Any]) -> str:
     return (
         f"{row['reports']:,} enrolled clients, d = {row['dim']}, reports of {row['bytes']} bytes, sealed for real "
-        f"({row['made_a_second']:,.0f} a second and core), {row['processes']} processes: {row['a_second']:.0f} acknowledged a "
+        f"({row['made_a_second']:,.0f} per second and core), {row['processes']} processes: {row['a_second']:.0f} acknowledged per "
         f"second; {row['seconds_to_the_sum']:.0f} seconds after the last one the analyzer had the sum, which is "
-        f"{'exactly' if row['sum_is_exact'] else 'NOT'} that of all reports. CPU a report: shuffler "
+        f"{'exactly' if row['sum_is_exact'] else 'NOT'} that of all reports. CPU per report: shuffler "
         f"{1e3 * row['shuffler_cpu_a_report']:.2f} ms, database {1e3 * row['database_cpu_a_report']:.2f} ms. On disk a client "
         f"takes {row['enrolled_bytes_a_client']:.0f} bytes when it is enrolled and drawn, and a report "
         f"{row['database_bytes_a_report']:.0f} (with what PostgreSQL has not vacuumed). The largest process of the shuffler had "

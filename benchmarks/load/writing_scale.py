@@ -1,4 +1,4 @@
-"""The page's parts on an earlier version, on the simulation, and what a million people a day take."""
+"""The page's parts on an earlier version, on the simulation, and what a million people per day take."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def scale_parts(results: Results) -> list[str]:
     if found := results.get("simulation"):
         parts += [f"## {found['people']:,} people, simulated\n", _simulated(found)]
         if rows:
-            parts += [f"## {PEOPLE:,} people a day\n", _assumed(), _planned(found, rows)]
+            parts += [f"## {PEOPLE:,} people per day\n", _assumed(), _planned(found, rows)]
     return parts
 
 
@@ -38,7 +38,7 @@ def _against(rows: list[dict[str, Any]]) -> str:
 
 def _rows(rows: list[dict[str, Any]]) -> str:
     return table(
-        ("", "CPU before", "after", "ratio", "pairs", "a core's limit, before", "after", "a second, before", "after"),
+        ("", "CPU before", "after", "ratio", "pairs", "a core's limit, before", "after", "per second, before", "after"),
         [
             [
                 f"{row['what']}, {row['connections']} at a time",
@@ -104,4 +104,4 @@ def _planned(found: dict[str, Any], rows: list[dict[str, Any]]) -> str:
         ["the shuffler's database", f"{plan['kept']:.2f} GB"],
         ["money", f"{plan['dollars']:.2f} US dollars a day"],
     ]
-    return table((f"{PEOPLE:,} people a day", "takes"), lines)
+    return table((f"{PEOPLE:,} people per day", "takes"), lines)

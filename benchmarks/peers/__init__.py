@@ -1,4 +1,4 @@
-"""Croupier beside what one would use instead: accuracy, wall time, bits per user and trust, on real data.
+"""Croupier compared with the alternatives: accuracy, wall time, bits per user and trust, on real data.
 
 --data is a folder with `load.py`, which has `load(name, normalise=True)` -> train X, train y, test X, test y and `unit_rows`.
 Every method tries its four settings on the same held-out tenth of the training rows, at each data set, loss and epsilon; the best

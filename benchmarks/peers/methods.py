@@ -41,7 +41,7 @@ HERE = Path(__file__).parent
 EVERYONE = slice(None)
 _LOCAL_ENTRIES = 1 << 22
 _numbers = itertools.count()
-# Set by whoever runs fits of peers: the Python of each, or why there is none; and a folder for rows.
+# Set by the program that runs fits of peers: the Python of each, or why there is none; and a folder for rows.
 PYTHONS: dict[str, str] = {}
 SCRATCH: dict[str, Path] = {}
 

@@ -109,7 +109,7 @@ def record_bits(findings: Findings, problem: str) -> int:
     return 32 * about["dim"] // classes
 
 
-HEAD = """# Croupier beside what one would use instead
+HEAD = """# Croupier compared with the alternatives
 
 {versions}. delta = 1e-6 throughout. The rows of every data set are scaled by public constants and divided by their own length; all
 methods get the same rows, split and constant column, and all gradient methods the same clipping.{quick}
@@ -126,9 +126,9 @@ fits are not private, and nothing is released.
 **How to read it.** Accuracy in per cent, or R^2: median (least to most) over the seeds. With five seeds, least to most covers the
 true median with probability 94 % (three seeds: 75 %). Time is that of a fit over that of scikit-learn without privacy with the same
 seed, at epsilon = 1, one after the other on a shared machine, whose other work is in it; planning and calibration are in it too,
-imports and reading data are not. Bits are what one user sends in all, "times asked" in how many rounds; a curator is handed the
+imports and reading data are not. Bits are what one user sends in total, "times asked" in how many rounds; a curator is handed the
 record itself. SVM and least squares are fitted where they make sense: MNIST has ten classes, and KDD Cup 99 no numeric target.
-Croupier sequential was measured in a later run than the others, but on Covertype, logistic, at epsilon = 1; there its time is
+Croupier sequential was measured in a later run than the others, except on Covertype, logistic, at epsilon = 1; there its time is
 scaled by scikit-learn's in both runs.
 
 ## Asked and measured

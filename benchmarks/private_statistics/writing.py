@@ -36,7 +36,7 @@ mean distance from the share that they are for, in points of rank.
 """
 SCHEMAS = """\
 Fits at epsilon 1 with ranges that a tenth of the people described at epsilon 1 and that was then set aside, beside fits on
-everybody with ranges made by hand: accuracy on Adult, R^2 on made-up diamonds of which one size in 500 is entered wrongly.
+everybody with ranges made by hand: accuracy on Adult, R^2 on synthetic diamonds, where one size in 500 is entered wrongly.
 """
 
 

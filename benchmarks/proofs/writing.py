@@ -19,7 +19,7 @@ def page(results: Results) -> str:
     """The stored figures as tables, and whether a fast figure is below its enclosure."""
     quick = " A quick run: few plans and corners." if results["quick"] else ""
     parts = [
-        "# Fast certificates beside ball arithmetic\n",
+        "# Fast certificates compared with ball arithmetic\n",
         f"croupier {results['version']}, Python {results['python']}, by `python -m benchmarks proofs`.{quick}\n",
         *([f"Note on the stored run: {results['note']}.\n"] if results["note"] else []),
         INTRODUCTION.format(headroom=results["headroom"]),

@@ -3,7 +3,7 @@
 Every problem has a known population minimiser and an exact excess loss, so nothing is estimated on a test set. Runs are the real
 protocol with seeded randomness. The privacy terms of the paper depend on epsilon n, so both axes have the same exponent; delta is
 fixed, so that logarithms do not bend a slope. Exits with 1 where a fitted slope is shallower than the paper's exponent by more than
-0.15. A run that was cut off goes on where it was.
+0.15. An interrupted run resumes.
 """
 
 from __future__ import annotations

@@ -78,12 +78,12 @@ runs with few seeds; then everything was run twice, with the seeds stored here (
 the first run strongly convex schedules had at most ceil(log2 log2 n) phases, and five of the 24 slopes that there were
 then were shallower (Thm 4.8
 smooth, Thm 4.9 strongly convex and Thm C.3 (3) over epsilon, Thm C.3 (4) over both); that limit was then lifted, and the second
-run is the one stored, but for Thm C.3 (3): 25 seeds could not decide it (-1.14, interval -1.36 to -0.95, over n), so it was run
+run is the one stored, except for Thm C.3 (3): 25 seeds could not decide it (-1.14, interval -1.36 to -0.95, over n), so it was run
 once more with 75. Thm 4.8 with a kink has 25 for its spread: which side of the line it falls on is partly chance. Thm 4.9
 strongly convex was shallower over epsilon on *strong smooth* too (-1.72, interval -1.86 to -1.61; -1.93 over n), where sampling,
 which epsilon does not lessen, is part of the excess; it was run once more with points five times closer together, so that privacy
 dominates as it should here, and is now at the edge of what counts as stated.
-Passed over were problems whose loss at the start is already below the bound (flat curves: logistic and
+We skipped problems whose loss at the start is already below the bound (flat curves: logistic and
 absolute loss with ten categories, started at the centre) and, for the strongly convex and smooth rows, Huber's loss with l2 and
 means whose minimiser is on the sphere (-1.7 to -1.8 in the imitation). So the slopes say what holds on these problems, which
 suit the methods, not on every problem of a row. The reasons below are explanations; only the column *own bound* tests them.

@@ -1,4 +1,4 @@
-"""Which way ShuffleRidge takes: one round of moments beside training in rounds, on made-up people.
+"""Which way ShuffleRidge takes: one round of moments beside training in rounds, on synthetic people.
 
 Three kinds of rows of norm 1: in all directions alike, in directions that matter less and less, and tables of numbers and one-hot
 categories. R^2 on 20 000 other people, negative ones counted as 0, means of 6 populations of 1000 people, 3 of 10 000, and one

@@ -10,7 +10,7 @@ from typing import Any
 def peaks() -> dict[str, Any] | None:
     """Largest resident memory so far: of this process, of each Ray worker of ours, and of the rest of Ray together.
 
-    Linux keeps it for every process. (What getrusage says of a process includes whoever started it.)
+    Linux keeps it for every process. (What getrusage says of a process includes the process that started it.)
     """
     if not Path("/proc/self/status").exists():
         return None

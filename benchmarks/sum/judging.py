@@ -28,7 +28,7 @@ def judge(results: Results) -> list[Verdict]:
     return [
         Verdict(
             f"epsilon {run['epsilon']:g}, {run['users']:,} users by {run['dim']:,}: measured error",
-            f"at most {run['stated']:.4g}, but for chance",
+            f"at most {run['stated']:.4g}, except for chance",
             f"{run['error']:.4g}",
             run not in above,
         )

@@ -50,7 +50,7 @@ def row_squares(rows: NDArray[Any]) -> Floats:
     Returns
     -------
     numpy.ndarray of float64, shape (rows,)
-        Each row's, which does not depend on the other rows; infinite where a square is not to be had.
+        Each row's, which does not depend on the other rows; infinite if a square is not to be had.
 
     Requires
     --------
@@ -94,7 +94,7 @@ class LinearVectors:
     shift : numpy.ndarray of float64, shape (outputs, features), optional
         What is added to every user's product.
     squares : numpy.ndarray of float64, shape (users,), optional
-        The squared lengths of these very rows, where somebody has them from `row_squares` already; privacy rests on their being
+        The squared lengths of these very rows, if they are known from `row_squares` already; privacy rests on their being
         right.
     """
 

@@ -59,7 +59,7 @@ def create_private(path: Path, data: bytes) -> None:
 def append(handle: int, data: bytes, path: Path) -> None:
     """Write these bytes at once to a file that is open for appending."""
     if os.write(handle, data) != len(data):
-        raise OSError(errno.ENOSPC, "could not be written in full", str(path))
+        raise OSError(errno.ENOSPC, "could not be written completely", str(path))
     os.fsync(handle)
 
 
@@ -95,7 +95,7 @@ def json_line(values: dict[str, Any]) -> bytes:
 
 
 def json_object(text: str | bytes) -> dict[str, Any] | None:
-    """The object in a line; None where it is none, cut off say."""
+    """The object in a line; None if it is none, cut off say."""
     try:
         values = json.loads(text)
     except ValueError:
@@ -209,6 +209,6 @@ class JsonText(ABC):
         Raises
         ------
         ArgumentError
-            Where `from_dict` refuses it.
+            If `from_dict` refuses it.
         """
         return cls.from_dict(json.loads(text))

@@ -57,7 +57,7 @@ class ArgumentError(ValueError):
 
 
 class RecordError(ArgumentError):
-    """A record that is refused. Whoever holds it is told what it is and where; once it has left the process, it says neither."""
+    """A record that is refused. Its owner is told what it is and where; once it has left the process, the error says neither."""
 
     def __init__(self, name: str, value: object, allowed: str, remedy: str, public: str | None = None) -> None:
         super().__init__(name, value, allowed, remedy)
@@ -68,7 +68,7 @@ class RecordError(ArgumentError):
 
 
 class FileError(ArgumentError):
-    """Something in a file that cannot be used, in the words of whoever looks at the file."""
+    """Something in a file that cannot be used, described for a person who looks at the file."""
 
     def __init__(self, name: str, value: str, allowed: str, remedy: str, text: str | None = None) -> None:
         self._line = text
@@ -82,7 +82,7 @@ class FileError(ArgumentError):
 
 
 class FileRecordError(RecordError):
-    """A record in a file that is refused, in the words of whoever looks at the file. As `RecordError`, it travels without it."""
+    """A record in a file that is refused, described for a person who looks at the file. As `RecordError`, it travels without it."""
 
     def _text(self) -> str:
         shown_value = "a value that is not shown" if self.value is _NOT_SHOWN else _short(self.value)
@@ -127,7 +127,9 @@ def real(
 ) -> float:
     """Take a value as a finite float within limits."""
     limits = (("greater than", above), ("at least", at_least), ("less than", below), ("at most", at_most))
-    allowed = " and ".join(["a finite number", *(f"{words} {_exact(limit)}" for words, limit in limits if math.isfinite(limit))])
+    allowed = " ".join(
+        ["a finite number", " and ".join(f"{words} {_exact(limit)}" for words, limit in limits if math.isfinite(limit))]
+    ).strip()
     try:
         number = math.nan if isinstance(value, bool | str | bytes) else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -187,7 +189,7 @@ def how_to_install(extra: str) -> str:
 
 # Records that are not valid, as numbers: which they are, each by itself, and what stands in their place.
 #
-# "refuse" stops before anybody is asked. Whoever sees that learns that somebody's record is not valid, so the guarantee needs the
+# "refuse" stops before anybody is asked. Anyone who sees that learns that a record is not valid, so the guarantee needs the
 # premise that all are. "blank" lets such a record count as a public default, whatever it holds, and needs no premise.
 
 
@@ -197,8 +199,8 @@ Mask = NDArray[np.bool_]
 
 
 def blanks(invalid: Any) -> bool:
-    """Tell whether records that are not valid count as blanks."""
-    remedy = "'refuse' stops at a record that is not valid, before anybody is asked; 'blank' counts it as a public default."
+    """Tell whether invalid records count as blanks."""
+    remedy = "'refuse' stops at an invalid record, before anybody is asked; 'blank' counts it as a public default."
     return one_of("invalid", invalid, INVALID, remedy) == "blank"
 
 
@@ -236,7 +238,7 @@ def _number(value: Any) -> float:
         return float("nan")
     try:
         return float(value)
-    except Exception:  # whatever an object raises that somebody put there: it is no number
+    except Exception:  # whatever an object raises that somebody put there: it is not a number
         return float("nan")
 
 

@@ -39,7 +39,7 @@ SLOW = {
     "moments, then gradients, secret lots",
     "secret blocks, secret lots",
     "full training",
-    "several rows a person",
+    "several rows per person",
     "pan-private, before",
 }
 # A run of these takes a tenth of a second: the tests here look at a few runs, and play them where minutes do not matter.
@@ -132,7 +132,7 @@ def test_rows_of_one_person_that_count_as_people_are_caught(monkeypatch):
             super().__init__(X, y)
 
     monkeypatch.setattr(kinds, "_Watched", Forgetful)
-    assert not play("several rows a person", 150).passed
+    assert not play("several rows per person", 150).passed
 
 
 def test_a_cheat_that_leaves_out_too_many_honest_reports_is_refused(monkeypatch):

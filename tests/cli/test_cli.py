@@ -249,7 +249,7 @@ def test_audit_of_everything_refutes_with_exit_code_1(monkeypatch):
         assert honest.returncode == 0
         assert "\u2026" not in honest.stdout  # no figure is cut off on a narrow terminal
         assert honest.stdout.count("holds") == 2
-        assert "probability at most 1e-06" in " ".join(honest.stdout.split())
+        assert "any is refuted is at most 1e-06" in " ".join(honest.stdout.split())
         drawn = randomizer.binomial
         monkeypatch.setattr(randomizer, "binomial", lambda random, trials, p, size: drawn(random, trials // 9, p, size))
         broken = croupier("audit", "--all", "--trials", "300")
@@ -279,9 +279,9 @@ def test_plan_proves_and_exports_a_certificate(tmp_path):
 @pytest.mark.parametrize(
     ("extra", "said"),
     [
-        (["-o", "certificate.json"], "add --prove"),
-        (["--prove", "--compare"], "left out beside --compare and --lots"),
-        (["--prove", "--lots", "5"], "left out beside --compare and --lots"),
+        (["-o", "certificate.json"], "Add --prove"),
+        (["--prove", "--compare"], "left out with --compare and --lots"),
+        (["--prove", "--lots", "5"], "left out with --compare and --lots"),
         (["--prove", "--calibration", "paper"], "do not rest on Theorem B"),
         (["--prove", "-o", "/nowhere/certificate.json"], "in a folder that exists"),
     ],

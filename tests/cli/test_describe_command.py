@@ -35,7 +35,7 @@ def test_from_a_csv_file_to_a_model(people, tmp_path):
     assert len(account.read_text().splitlines()) >= 2
     done = croupier("fit", str(people), "--schema", str(schema), "-o", str(model), "--account", str(tmp_path / "others.jsonl"))
     assert done.returncode == 0, done.stderr
-    assert "set aside for the schema, by their place" in done.stdout
+    assert "set aside for the schema, by position" in done.stdout
     shown = croupier("show", str(model))
     assert "set aside for the schema" in shown.stdout
     report = croupier("report", str(model), "-o", str(tmp_path / "report.html"))
@@ -60,12 +60,12 @@ def test_nothing_is_spent_on_columns_of_which_nothing_is_said(people, tmp_path):
     done = croupier(*command)
     assert done.returncode == 2
     assert "age, pay, ill" in done.stdout
-    assert "age, pay, ill have no range, levels or type; it must be declared." in " ".join(done.stderr.split())
+    assert "--range or --levels is missing for age, pay, ill; it must be given for every column." in " ".join(done.stderr.split())
     assert not account.exists()
     assert "ill has no range" in croupier(*command, "--range", "age=0..300", "--range", "pay=0..1e7").stderr
     done = croupier(*command, "--as-numbers")
     assert done.returncode == 0
-    assert "ill: 100% missing or no number" in done.stdout
+    assert "ill: 100% missing or not a number" in done.stdout
     assert account.exists()
 
 
@@ -131,7 +131,7 @@ def test_columns_and_what_they_are_taken_for_are_listed_before_anything_is_spent
     said = " ".join(done.stdout.split())
     assert "Numbers: age (whole, 0 to 300), pay (0 to 10000000)." in said
     assert "Levels: ill (no, yes)." in said
-    assert "Taken for numbers from -1e+09 to 1e+09, since nothing was said of them: town." in said
+    assert "Treated as numbers from -1e+09 to 1e+09, because nothing was declared about them: town." in said
     assert "nothing was spent" in done.stderr
     assert not account.exists()
 
@@ -141,7 +141,7 @@ def test_a_fit_takes_the_schema_of_a_file_with_text_that_nobody_declared(townspe
     schema = tmp_path / "schema.toml"
     done = croupier("describe", str(townspeople), "--epsilon", "4", *GUESSES, "-o", str(schema), "--as-numbers")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.index("nothing was said of them: town") < done.stdout.index("one private round")
+    assert done.stdout.index("nothing was declared about them: town") < done.stdout.index("one private round")
     assert 'left out of the schema, "town":' in done.stderr
     assert '# Left out: "town":' in schema.read_text()
     assert "[columns.town]" not in schema.read_text()
@@ -185,4 +185,4 @@ def test_a_file_of_a_header_alone_is_named_in_a_sentence(tmp_path):
     (tmp_path / "people.csv").write_text("age,ill\n")
     done = croupier("describe", str(tmp_path / "people.csv"), "--epsilon", "1", "--as-numbers")
     assert done.returncode == 2
-    assert "people.csv has 0 people to ask; it must be one with at least two." in " ".join(done.stderr.split())
+    assert "people.csv has 0 people to ask; it must be a file with at least two." in " ".join(done.stderr.split())

@@ -76,7 +76,7 @@ def test_a_healthy_shuffler_behind_tls_is_told_to_be_well(told, world, tmp_path)
         assert "--ca" in findings(out)["shuffler", "TLS"]["remedy"]
         code, out, _ = told("--shuffler", served.url, "--analyzer-key", "11" * 32, "--ca", tls[0])
         assert code == 1
-        assert "Clients refuse it, too" in out.replace("\n", " ")
+        assert "Clients refuse it too" in out.replace("\n", " ")
 
 
 def test_another_role_at_an_address_is_bad(told, world):
@@ -87,12 +87,12 @@ def test_another_role_at_an_address_is_bad(told, world):
         assert code == 1
         seen = findings(out)["shuffler", "role"]
         assert (seen["state"], seen["seen"]) == ("bad", "the analyzer answers there")
-        assert "Give the shuffler's address" in seen["remedy"]
+        assert "use the shuffler's address" in seen["remedy"]
         code, out, _ = told("--analyzer", served.url, "--analyzer-key", key, "--json")
         assert (code, findings(out)["analyzer", "role"]["state"]) == (0, "ok")
     with Served(FastAPI()) as other:
         code, out, _ = told("--enroller", other.url, "--json")
-        assert (code, findings(out)["enroller", "role"]["seen"]) == (1, "no role of ours answers there")
+        assert (code, findings(out)["enroller", "role"]["seen"]) == (1, "no Croupier role answers there")
 
 
 def test_two_development_certificates_are_checked_at_once(told, world, tmp_path):

@@ -69,7 +69,7 @@ def test_options_of_the_other_engine_and_people_over_several_shards_are_refused(
     assert "Connection refused" in refused(*fit, "--engine", "ray", "--address", "127.0.0.1:1")
     named = people(0).append_column("name", pa.array([f"n{i % 90}" for i in range(ROWS)]))
     parquet.write_table(named, "named.parquet")
-    assert "no record leaves a shard" in refused(
+    assert "no record leaves its shard" in refused(
         "fit", "named.parquet", "--schema", "facts.toml", "--engine", "ray", "--user-column", "name"
     )
 
@@ -158,5 +158,5 @@ def test_a_checkpoint_of_another_run_is_refused(folder):
 
 def test_a_checkpoint_that_is_something_else_is_refused(folder):
     for other in ("model.json", "facts.toml"):
-        assert "a file of its own" in refused("fit", "csv", "--schema", "facts.toml", "-o", "model.json", "--checkpoint", other)
+        assert "a separate file" in refused("fit", "csv", "--schema", "facts.toml", "-o", "model.json", "--checkpoint", other)
     assert (folder / "facts.toml").exists()

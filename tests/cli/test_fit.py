@@ -113,8 +113,8 @@ def theta(path):
 def test_fit_says_what_it_promises_and_what_to_do_next(folder):
     out, err = croupier("fit", "people.csv", "--schema", "facts.toml")
     for words in (
-        "Trained on 3,000 users, each asked at most once (secret lots)",
-        "That is with secret lots. To an attacker who also knows when each user answered: epsilon",
+        "rounds on 3,000 users, each asked at most once (secret lots).",
+        "This assumes that lots stay secret. To an attacker who also knows when each user answered: epsilon",
         "(1, ",
         "replace-one",
         "model.json",
@@ -124,13 +124,13 @@ def test_fit_says_what_it_promises_and_what_to_do_next(folder):
         assert words in out
     assert "NOT" not in out
     *_, figures, rounds = err.splitlines()  # all before anybody is asked
-    both = r"Secret lots have two figures: .* answered epsilon [\d.]+ at delta 1e-06\. --interactivity full has one for both\."
+    both = r"Secret lots have two figures.* answered, epsilon [\d.]+ at delta 1e-06\..* full has one figure for both\."
     assert re.fullmatch(both, figures)
     assert re.fullmatch(r"Training: \d+ rounds \(descent\); each user is asked at most once\.", rounds)
-    assert err.count("which gives little protection") == 1  # of 3 000 people: above 20
+    assert err.count("above 20 there is little protection") == 1  # of 3 000 people: above 20
     out, _ = croupier("show", "model.json")
     assert "classify of 'ill' from age, weight, sex" in out
-    assert "Assumed of the shuffler" in out
+    assert "Assumptions about the shuffler" in out
 
 
 def test_csv_parquet_and_the_estimator_agree_to_the_last_bit(folder):
@@ -244,10 +244,10 @@ def test_data_declared_public_is_said_loudly_and_remembered(folder):
     arguments = ["fit", "people.csv", "--target", "ill", "--data-is-public"]
     out, err = croupier(*arguments)
     assert "No guarantee covers them" in err
-    assert "except for the schema (ranges, levels, classes) read off the data" in out
+    assert "except for the schema (ranges, levels, classes) taken from the data" in out
     assert "NOT COVERED" in croupier("show", "model.json")[0]
     assert TableModel.load(folder / "model.json").estimator.read_off_data_
-    assert "beside --schema" in refused(*arguments, "--schema", "facts.toml", "--force")
+    assert "left out with --schema" in refused(*arguments, "--schema", "facts.toml", "--force")
     assert "--target" in refused("fit", "people.csv", "--data-is-public", "--force")
 
 
@@ -303,7 +303,7 @@ def test_a_file_cut_off_half_way_is_refused_and_leaves_nothing(folder, name):
     before = set(folder.iterdir())
     line = refused("fit", cut.name, "--schema", "facts.toml", "--work-dir", ".")
     assert cut.name in line
-    assert "cut off" in line
+    assert "truncated" in line
     assert set(folder.iterdir()) == before
 
 
@@ -419,10 +419,13 @@ def test_a_model_file_comes_back_with_its_guarantee_plan_and_schema(folder):
         (lambda v: v | {"version": 3, "croupier": "9.9"}, ["version = 3", "croupier 9.9"]),
         (lambda v: v | {"format": "something"}, ["croupier table model"]),
         (lambda v: v | {"estimator": v["estimator"] | {"kind": "Popen"}}, ["'Popen'"]),
-        (lambda v: v | {"schema": v["schema"] | {"columns": {"age": {"low": 0, "high": 1}}}}, ["another model's"]),
-        (lambda v: v | {"schema": v["schema"] | {"target": {"column": "ill", "classes": ["a", "b"]}}}, ["another model's"]),
+        (lambda v: v | {"schema": v["schema"] | {"columns": {"age": {"low": 0, "high": 1}}}}, ["belongs to another model"]),
+        (
+            lambda v: v | {"schema": v["schema"] | {"target": {"column": "ill", "classes": ["a", "b"]}}},
+            ["belongs to another model"],
+        ),
         (lambda v: v | {"schema": None}, ["schema"]),
-        (lambda v: json.dumps(v)[:1000], ["cut off"]),
+        (lambda v: json.dumps(v)[:1000], ["truncated"]),
     ],
 )
 def test_a_foreign_newer_or_broken_model_file_is_refused(folder, change, words):
@@ -485,7 +488,7 @@ def interrupted(folder, *arguments, after, times):
 def test_ctrl_c_leaves_the_model_of_the_rounds_done_with_its_guarantee(folder, interactivity):
     code, out, err = interrupted(folder, "--interactivity", interactivity, "--rounds", "9", after=3, times=1)
     assert code == 3, err
-    assert "Stopping after the present round" in err
+    assert "Stopping after the current round" in err
     assert "Stopped after 3 of 9 planned rounds" in out
     model = TableModel.load(folder / "model.json")
     result = model.estimator.result_
@@ -645,7 +648,7 @@ def test_with_blanks_a_fit_prints_the_same_whatever_a_record_holds(folder, colum
         printed.append(croupier("fit", f"{name}.{kind}", "--schema", "facts.toml", "--invalid", "blank", "--force", "-o", "m.json"))
     assert printed[0] == printed[1]
     assert "SECRET" not in (folder / "m.json").read_text()
-    assert "Assumed of the records: nothing." in TableModel.load(folder / "m.json").estimator.explain()
+    assert "Assumptions about the records: none." in TableModel.load(folder / "m.json").estimator.explain()
     refused("fit", f"odd/people.{kind}", "--schema", "facts.toml", "-o", "other.json")
 
 

@@ -81,14 +81,14 @@ def test_join_waits_for_its_secret_round_by_default_and_does_not_leave_well_with
         assert "Nothing was sent" in said
         code, said = run(joining(world, second))  # as printed in the page on deploying
         assert code == 0, said
-        assert "and takes answers for 2 s. Keep that to yourself." in said
-        assert "Leave this running: it answers by itself then, and ends." in said
+        assert "and takes answers for 2 s. Keep this secret." in said
+        assert "Leave this running: it will answer then, and end." in said
         assert "Answered round 2" in said
         code, said = run(joining(world, missed))
         assert code == 1, said
-        assert "round is over, and no other asks it; nothing was sent" in said or "this user has not answered" in said
+        assert "round is over, and no other round asks this user; nothing was sent" in said or "this user has not answered" in said
         code, said = run(joining(world, second))
-        assert (code, "answered the task before, and it is not asked again" in said) == (0, True)
+        assert (code, "already answered the task, and is not asked again" in said) == (0, True)
         soon(lambda: world.model is not None)
         code, said = run(joining(world, first))
         assert code == 1, said
@@ -143,15 +143,15 @@ def test_the_length_of_a_task_is_that_of_its_rounds():
     assert least_seconds(EXAMPLE) == pytest.approx(EXAMPLE.schedule.rounds * 1.05 * 3600)
     assert usual_wait(EXAMPLE) > least_seconds(EXAMPLE)
     line = length_line(EXAMPLE, now=0.0)
-    assert line.startswith(f"{EXAMPLE.schedule.rounds} rounds of 1 h: over in 3 d 11 h at the soonest, on ")
+    assert line.startswith(f"{EXAMPLE.schedule.rounds} rounds of 1 h: over in 3 d 11 h at the earliest, on ")
     open_task = SimpleNamespace(
         secret=None, patience=600.0, query=SimpleNamespace(remembers=False), schedule=SimpleNamespace(rounds=3)
     )
-    assert "3 rounds, of at most 10 min each" in length_line(open_task)
+    assert "3 rounds, each of at most 10 min" in length_line(open_task)
     open_task.patience = None
     assert "waits for everybody" in length_line(open_task)
     open_task.query.remembers = True
-    assert length_line(open_task) == "3 rounds, one per day: over in 3 d at the soonest."
+    assert length_line(open_task) == "3 rounds, one per day: over in 3 d at the earliest."
     assert usual_wait(open_task) == 60
 
 
@@ -173,7 +173,7 @@ def test_a_time_of_another_day_names_the_day():
 def test_a_task_file_can_be_tried_before_it_is_served(run, tmp_path):
     code, said = run(["serve", "plan", "--task", str(ROOT / "examples/deploy/task.toml")])
     assert code == 0
-    assert "79 rounds of 1 h: over in 3 d 11 h at the soonest" in said
+    assert "79 rounds of 1 h: over in 3 d 11 h at the earliest" in said
     assert "--smallest at most 245" in said
     assert "epsilon 26.53" in said
     code, said = run(["serve", "plan", "--task", str(ROOT / "examples/deploy/task.toml"), "--json"])

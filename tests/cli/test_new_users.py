@@ -65,7 +65,7 @@ def test_every_step_that_is_left_out_is_named(folder):
     assert "add --sep ';'" in refused("schema", "commas.csv", "--target", "ill")  # decimal commas split the lines, too
     assert "--encoding cp1252" in refused("schema", "german.csv", "--target", "ill", "--sep", ";")
     left = croupier("schema", "german.csv", "--target", "ill", "--sep", ";", "--encoding", "cp1252").stdout
-    assert "# größe: numbers with a decimal comma, it seems: add --decimal ," in left
+    assert "# größe: numbers that seem to have a decimal comma: add --decimal ," in left
     croupier("schema", "plain.csv", "--target", "ill", "-o", "facts.toml")
     line = refused("fit", "german.csv", "--schema", "facts.toml", "--sep", ";", "--encoding", "cp1252")
     assert "german.csv, row 1, column 'größe'" in line
@@ -95,9 +95,7 @@ def test_fit_says_how_many_rounds_it_will_run_and_who_is_left_over(folder, inter
         assert "Training: 10 rounds (acsa); all 2,003 users are asked in every round." in done.stderr
     else:
         assert "Training: 10 rounds" in done.stderr
-        assert (
-            "2,000 of 2,003 users, each asked once, and 3 of 2,003 are not asked: the rounds of a phase are equally" in done.stdout
-        )
+        assert "2,000 of 2,003 users, each asked once; 3 of 2,003 are left over and not asked, because all rounds" in done.stdout
     assert "Training: " not in croupier(*command, "--quiet").stderr
     assert "Training: " not in croupier(*command, "--json").stderr
 

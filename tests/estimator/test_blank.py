@@ -123,11 +123,11 @@ def test_people_with_several_rows_keep_the_bound():
 def test_explain_states_the_premise_and_that_there_is_none():
     refuse, blank = (MODELS["logistic"](invalid=invalid) for invalid in ("refuse", "blank"))
     for model in (refuse, refuse.fit(*people("logistic"))):
-        assert "Assumed of the records: all are valid" in model.explain()
+        assert "Assumptions about the records: if others can see a refusal, all records are valid" in model.explain()
     for model in (blank, blank.fit(*bad_people("logistic"))):
-        assert "Assumed of the records: nothing." in model.explain()
+        assert "Assumptions about the records: none." in model.explain()
     blank.set_params(invalid="refuse")  # after the fact
-    assert "Assumed of the records: nothing." in type(blank).from_json(blank.to_json()).explain()
+    assert "Assumptions about the records: none." in type(blank).from_json(blank.to_json()).explain()
 
 
 @pytest.mark.usefixtures("_quiet")

@@ -119,7 +119,7 @@ def test_regressors_are_chosen_by_their_squared_error():
         ({"candidates": "abc"}, "a mapping"),
         ({"data": np.zeros((9, 2))}, "data"),
         ({"data": (np.full((90, 3), np.nan), np.zeros(90))}, "NaN"),
-        ({"data": (np.zeros((900, 3)), np.full(900, 7))}, "another label"),
+        ({"data": (np.zeros((900, 3)), np.full(900, 7))}, "an undeclared label"),
         ({"share": 1.5}, "share"),
         ({"delta": 0.5}, "delta"),
         ({"account": "file"}, "PrivacyAccount"),

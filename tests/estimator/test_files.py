@@ -72,7 +72,7 @@ def test_numpy_numbers_as_parameters(people):
 def test_what_was_read_off_the_data_is_remembered(people):
     with pytest.warns(PublicDataWarning):
         model = ShuffleRidge(data_is_public=True).fit(*people)
-    assert "read off the data" in str(ShuffleRidge.from_json(model.to_json()).guarantee_)
+    assert "taken from the data" in str(ShuffleRidge.from_json(model.to_json()).guarantee_)
 
 
 def test_refusals_of_other_files(people, tmp_path):

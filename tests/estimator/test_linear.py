@@ -181,7 +181,7 @@ def test_a_record_that_is_not_valid_counts_as_zeros(targets):
     assert vectors[:3].any(axis=1).all()
     model.fit(bad_rows, bad_targets)
     assert np.abs(model.coef_ - plain.coef_).max() < 0.1
-    assert "Assumed of the records: nothing" in model.explain()
+    assert "Assumptions about the records: none" in model.explain()
     with pytest.raises(cr.ArgumentError, match="target_range"):
         ShuffleLinearRegression(invalid="blank").fit(X, y)
 

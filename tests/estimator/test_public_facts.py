@@ -151,7 +151,7 @@ class TestRefusals:
 
     def test_one_user(self, people):
         X, score = people
-        with pytest.raises(ArgumentError, match="nowhere to hide"):
+        with pytest.raises(ArgumentError, match="cannot be hidden"):
             ShuffleLogisticRegression(**BINARY).fit(X, score > 0, groups=np.zeros(len(X)))
         with pytest.raises(ValueError, match="minimum of 2"):
             ShuffleLogisticRegression(**BINARY).fit(X[:1], score[:1] > 0)

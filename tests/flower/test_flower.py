@@ -71,6 +71,6 @@ def test_an_app_runs_under_flower_s_simulation_engine(python, name, devices):
     assert accuracy, said[-5000:]
     assert float(accuracy.group(1)) > 0.4
     assert f"each of {devices} devices is asked once" in said
-    assert "If the mask analyzer is run by somebody else" in said
+    assert "If the mask analyzer is run by another operator" in said
     assert "(8, " in said
     assert "when each device answered, as this server does, epsilon" in said

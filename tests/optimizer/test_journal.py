@@ -371,7 +371,7 @@ def test_a_disk_that_is_full_ends_the_run_and_loses_nothing(tmp_path, monkeypatc
             return write(file, text if len(wrote) == 1 else text[: len(text) // 2])
 
         monkeypatch.setattr(os, "write", fill)
-        with pytest.raises(OSError, match="could not be written in full"):
+        with pytest.raises(OSError, match="could not be written completely"):
             Small.run(path)
         assert len(wrote) == 2
     monkeypatch.setattr(os, "write", write)
@@ -718,13 +718,13 @@ def test_a_run_that_a_record_ended_stays_uncovered_when_it_is_stopped_later(tmp_
 def test_only_plain_files_of_ones_own_are_taken(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    with pytest.raises(cr.ArgumentError, match="a plain file that is yours"):
+    with pytest.raises(cr.ArgumentError, match="a plain file that you own"):
         start("sequential", tmp_path / "pipe", Silent(X, Y))
     os.close(reader)
     if os.geteuid() == 0:
         (tmp_path / "theirs").touch()
         os.chown(tmp_path / "theirs", 65534, -1)
-        with pytest.raises(cr.ArgumentError, match="a plain file that is yours"):
+        with pytest.raises(cr.ArgumentError, match="a plain file that you own"):
             start("sequential", tmp_path / "theirs", Silent(X, Y))
 
 

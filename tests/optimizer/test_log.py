@@ -32,8 +32,8 @@ def test_gd_in_the_full_model_says_beforehand_how_many_rounds_it_will_run(caplog
 
 def test_users_who_are_left_over_are_explained(caplog):
     lines = logged(caplog, rounds=10)
-    assert lines[0].startswith("Training: 10 rounds (smoothed-acsa); each user is asked at most once, and 3 of 1,003 are not asked")
-    assert "equally large" in lines[0]
+    assert lines[0].startswith("Training: 10 rounds (smoothed-acsa); each user is asked at most once; 3 of 1,003 are left over")
+    assert "have the same size" in lines[0]
     assert lines[-1] == "round 10 of 10: 100 users answered"
 
 

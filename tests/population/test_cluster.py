@@ -521,7 +521,7 @@ class Made:
 
 
 def test_an_address_is_refused_while_another_ray_is_connected(cluster):
-    with pytest.raises(cr.ArgumentError, match="connected to Ray already"):
+    with pytest.raises(cr.ArgumentError, match="already connected to Ray"):
         RayPopulation(in_memory(), address="auto")
 
 

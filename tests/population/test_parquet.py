@@ -474,7 +474,7 @@ def test_a_run_does_not_go_on_with_other_records(folder, tmp_path_factory, whole
         with pytest.raises(cr.ArgumentError, match="the data has changed since"):
             minimized(ParquetPopulation(folder, target="ill"), checkpoint=journal)
     else:
-        with pytest.raises(UnreachableError, match=r"part-1\.parquet is not the file"):
+        with pytest.raises(UnreachableError, match=r"part-1\.parquet has changed"):
             minimized(population, checkpoint=journal)
 
 

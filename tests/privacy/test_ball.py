@@ -99,7 +99,7 @@ def test_the_gaussian_divergence_is_enclosed_at_both_ends_of_mu(epsilon, mu):
 
 @pytest.mark.parametrize(("low", "high", "reach"), [(-1, 50, 3), (20, 100, 3), (20, 23, 3), (20, 60, 0)])
 def test_a_window_that_is_none_is_refused(low, high, reach):
-    with pytest.raises(NoCertificateError, match="no window"):
+    with pytest.raises(NoCertificateError, match="not a window"):
         ball_constants(100, 0.5, shift=Fraction(1), reach=reach, dim=1, low=low, high=high)
 
 

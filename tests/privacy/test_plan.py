@@ -463,7 +463,7 @@ def test_text_tells_the_guarantee_the_bits_and_the_noise(usual):
 
 # --- bad arguments -----------------------------------------------------------------------------------------------------
 
-POSITIVE = "a finite number and greater than 0"
+POSITIVE = "a finite number greater than 0"
 COUNT = "a whole number of at least 1"
 BAD = {
     "epsilon": (POSITIVE, [0, -1, math.nan, math.inf, -math.inf, None, "much", True, [1.0]]),
@@ -473,7 +473,7 @@ BAD = {
     "norm": ("a finite number", [0, -1.0, math.nan, math.inf, None, "long", True]),
     "honest": (f"{POSITIVE} and at most 1", [0, -0.1, 1.1, math.nan, math.inf, None, "most", True]),
     "rounds": (COUNT, [0, -1, 1.5, math.nan, None, "2", True]),
-    "max_inflation": ("a finite number and greater than 1", [1, 0.9, 0, -2, math.nan, math.inf, None, "low", True]),
+    "max_inflation": ("a finite number greater than 1", [1, 0.9, 0, -2, math.nan, math.inf, None, "low", True]),
     "max_bits": ("a whole number of at least 2", [1, 0, -3, 2.5, math.nan, math.inf, "9", True]),
     "neighbours": ("one of 'replace-one', 'zero-out'", ["add-remove", "", None, 1, True]),
     "calibration": ("one of 'tight', 'paper', 'paper-scaled'", ["loose", "", None, 0]),

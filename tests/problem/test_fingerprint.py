@@ -147,5 +147,5 @@ def test_what_cannot_be_looked_into_is_refused(tmp_path):
     problem = CustomProblem(lambda theta, X, y: theta - X + frame["a"][0], Ball(dim=2, radius=1.0), lipschitz=4.0)
     with pytest.raises(UndescribableError):
         fingerprint(problem.gradient)
-    with pytest.raises(ArgumentError, match="cannot be told from others"):
+    with pytest.raises(ArgumentError, match="cannot be identified"):
         minimize(problem, np.zeros((500, 2)), epsilon=1.0, delta=1e-6, checkpoint=tmp_path / "run")

@@ -195,8 +195,8 @@ def test_a_seeded_model_says_first_of_all_that_it_is_not_private():
     page = Page(html_report(ShuffleLogisticRegression(classes=["no", "yes"], random_state=0).fit(X, y)))
     assert page.words.index("NOT PRIVATE") < page.words.index("The promise")
     assert "It promises" not in page.words
-    assert "nothing: not private" in page.words
-    assert "treat the page as you treat the data" in page.words
+    assert "none: not private" in page.words
+    assert "treat this page like the data" in page.words
 
 
 @pytest.mark.filterwarnings("ignore::croupier.estimator.PublicDataWarning")
@@ -349,8 +349,8 @@ def test_the_radius_is_a_line_where_weights_come_near_it(model, factor):
     """Of two models with the same weights, one of which had much more room."""
     moved = float(np.linalg.norm(model.result_.theta))
     figure = distance_figure(model.result_, factor * max(moved, *(float(np.linalg.norm(r.theta)) for r in model.result_.history)))
-    assert ("no further" in figure) is (factor < 2)
-    assert ("would want a larger one" in figure) is (factor < 2)
+    assert ("(limit)" in figure) is (factor < 2)
+    assert ("suggests a larger one" in figure) is (factor < 2)
 
 
 def test_a_page_knows_the_radius_of_its_model():
@@ -358,7 +358,7 @@ def test_a_page_knows_the_radius_of_its_model():
     pressed = ShuffleLogisticRegression(classes=[0, 1, 2], radius=0.1, random_state=0).fit(
         X, (X[:, 0] > 0) + (X[:, 1] > 0).astype(int)
     )
-    assert "radius 0.173: no further" in html_report(pressed)  # 0.1 in root mean square over three classes
+    assert "radius 0.173 (limit)" in html_report(pressed)  # 0.1 in root mean square over three classes
 
 
 def test_both_figures_of_secret_lots_stand_on_one_card(model):
@@ -379,7 +379,7 @@ def test_a_default_fit_shows_its_coefficients(model):
     assert "Classes are sorted: no, yes. A positive coefficient speaks for yes, a negative one for no." in section
     assert section.count('class="bar"') == 3
     assert section.count("no error bars") == 1
-    assert f"to the right it makes {model.classes_[1]} likelier, to the left {model.classes_[0]}." in section
+    assert f"to the right it makes {model.classes_[1]} more likely, to the left {model.classes_[0]}." in section
     X, y = people()
     three = ShuffleLogisticRegression(classes=["no", "yes", "so"], rounds=2).fit(X, y)
     section = html_report(three).split("<h2>Coefficients</h2>")[1].split("</section>")[0]

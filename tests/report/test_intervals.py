@@ -84,7 +84,7 @@ def test_show_prints_the_table_and_the_promise(people, models, tmp_path):
     shown = CliRunner().invoke(app, ["show", str(path)])
     assert shown.exit_code == 0
     assert str(models[0].summary()) in shown.output
-    assert "Assumed of the shuffler" in shown.output
+    assert "Assumptions about the shuffler" in shown.output
     found = json.loads(CliRunner().invoke(app, ["show", str(path), "--json"]).output)
     assert [row["name"] for row in found["coefficients"][0]["rows"]] == ["x0", "x1", "(intercept)"]
     assert found["coefficients"][0]["rows"][0]["coef"] == pytest.approx(models[0].coef_[0, 0])

@@ -548,7 +548,7 @@ def test_what_somebody_reads_is_wiped_later(make_world, caplog):
     assert any(piece in world.files("shuffler") for piece in own)
     errands = AnalyzerRelay(shuffler, "http://127.0.0.1:9")
     errands._wipe()
-    assert "somebody reads the database" in caplog.text
+    assert "another process is reading the database" in caplog.text
     reader.execute("COMMIT")
     reader.close()
     errands._wipe()

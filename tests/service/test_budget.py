@@ -296,7 +296,7 @@ def test_a_ledger_with_an_impossible_entry_is_refused_in_one_line(tmp_path, chan
     values["tasks"][0] |= change
     path.write_text(json.dumps(values))
     for ask in (DeviceBudget(path).to_dict, DeviceBudget(path).spent):
-        with pytest.raises(ArgumentError, match="Bring it back"):
+        with pytest.raises(ArgumentError, match="Restore it"):
             ask()
 
 
@@ -325,7 +325,7 @@ def test_the_ledger_adds_up_what_an_observer_of_arrival_times_learns(tmp_path, r
     for task in values["tasks"]:
         assert float(task["epsilon if watched"]) >= watched_promise().watched.epsilon(1e-6) > float(task["epsilon"])
     text = run("--ledger", "--budget-file", budget.path)
-    assert f"knows when you answered, even if the shuffler tells: epsilon {values['epsilon if watched']} at delta 1e-06" in text
+    assert f"when you answered, even if the shuffler reveals it: epsilon {values['epsilon if watched']} at delta 1e-06" in text
 
 
 @pytest.mark.parametrize("name", [None, 7, ["x"], {"a": 1}, True])
@@ -345,7 +345,7 @@ def test_a_ledger_that_is_gone_is_not_begun_anew(budget):
     answer(budget, "first", 0.1)
     budget.path.unlink()
     for ask in (budget.limit, budget.entries, budget.to_dict, lambda: answer(budget, "second", 0.1), lambda: budget.allow(LIMIT)):
-        with pytest.raises(ArgumentError, match="Bring it back: without it your limit is gone"):
+        with pytest.raises(ArgumentError, match="Restore it: without it your limit is gone"):
             ask()
     assert not budget.path.exists()
     budget.path.with_suffix(".lock").unlink()  # what the error says the owner may do
@@ -365,7 +365,7 @@ def test_a_ledger_that_is_gone_is_missed_where_tasks_were_answered(tmp_path, mon
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code
-    assert "Bring it back" in capsys.readouterr().err.replace("\n", " ")
+    assert "Restore it" in capsys.readouterr().err.replace("\n", " ")
     assert not file.exists()
 
 

@@ -922,7 +922,7 @@ def test_join_answers_a_task_that_blanks_whatever_the_file_is_and_tells_the_user
         }
         join_module.join(tmp_path / "me.csv", service.url, [key], **given)
         assert service.stored == 1
-    assert "This waits until it has answered, up to 60 s" in said[0]
+    assert "This command waits for up to 60 s" in said[0]
     assert said[1].startswith("Answered round 1")
     assert "the records cannot be read" in said[2]
     assert "'ill'" in said[2]
@@ -994,5 +994,5 @@ def test_a_report_that_waits_is_charged_once_more_when_it_is_sent_and_is_no_othe
 def test_a_memory_that_cannot_be_read_is_refused_in_one_line(tmp_path, name, text):
     (tmp_path / name).write_text(text + "\n")
     memory = Memory(tmp_path)
-    with pytest.raises(ArgumentError, match="Bring it back"):
+    with pytest.raises(ArgumentError, match="Restore it"):
         memory.lot("t") if name == "t.lot" else memory.answers("t")

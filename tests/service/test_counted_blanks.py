@@ -333,7 +333,7 @@ def test_the_batch_of_people_and_blanks_tells_neither_from_the_other(make, tmp_p
     ("change", "message"),
     [
         (lambda task: replace(task, enroller=replace(task.enroller, blanks=1)), "enroller.blanks = 1 is not"),
-        (lambda task: replace(task, enroller=replace(task.enroller, moduli=task.enroller.moduli[:1])), "2, one a slot"),
+        (lambda task: replace(task, enroller=replace(task.enroller, moduli=task.enroller.moduli[:1])), "2, one per slot"),
         (lambda task: replace(task, enroller=None), "left out of a task without an enroller"),
     ],
 )
@@ -348,7 +348,7 @@ def test_the_dashboard_says_how_many_people_a_round_has(make, make_world):
     counting, other = make(), make_world(**ASKED)
     said = [Dashboard(world.population()).state()["promise"]["if"] for world in (counting, other)]
     plan = lots_of(counting)
-    line = f"of the {plan.size} reports of a round at least {plan.least_people} are of people"
+    line = f"at least {plan.least_people} of the {plan.size} reports of a round come from people"
     assert [line in one for one in said] == [True, False]
 
 

@@ -351,7 +351,7 @@ def test_a_device_that_has_lost_its_memory_of_a_stream_counts_no_fresh_days(tmp_
         ledger = tmp_path / "device 0" / "ledger.jsonl"
         kept = ledger.read_bytes()
         ledger.unlink()
-        with pytest.raises(RefusedTaskError, match=r"remembers 0 of the 1 answers to this task .* Bring the file back"):
+        with pytest.raises(RefusedTaskError, match=r"remembers 0 of the 1 answers to this task .* Restore the file"):
             deployment.client(0).take_part_with({"ill": day(2)})
         assert clients[0].budget.entries()[0].answers == 1
         ledger.write_bytes(kept)

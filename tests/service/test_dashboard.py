@@ -220,7 +220,7 @@ def test_rounds_people_bits_and_the_plan(started, interactivity):
     assert now["promise"]["short"] == "epsilon 4, delta 0.001"
     assert "54.6 (e^epsilon)," in now["promise"]["words"]  # exp(4) = 54.598, rounded up
     assert "All people add" in now["promise"]["if"]
-    assert "Assumed of the records: all are valid" in now["promise"]["if"]
+    assert "Assumptions about the records: if others can see a refusal, all records are valid" in now["promise"]["if"]
     made.finish()
     assert state_of(made)["status"] == "finished"
 

@@ -523,7 +523,7 @@ def test_the_model_has_its_columns_and_labels_in_the_order_in_which_clients_made
         assert model.estimator.promise_.invalid == invalid
         if invalid == "blank":
             assert np.flatnonzero(~roles.X.any(axis=1)).tolist() == [3, 7]
-            assert "Assumed of the records: nothing" in model.estimator.explain()
+            assert "Assumptions about the records: none" in model.estimator.explain()
 
 
 def taken(device: Device):

@@ -516,8 +516,8 @@ def test_slots_are_rounds_in_the_full_model_alone():
     ("change", "message"),
     [
         (lambda words: words.update(keys=[]), "a list of at least 1"),
-        (lambda words: words.update(keys=words["keys"] * 2), "different keys, one a slot"),
-        (lambda words: words.update(keys=[*words["keys"], f"{SIGNERS[1].public_key().public_numbers().n:x}"]), "1, one a slot"),
+        (lambda words: words.update(keys=words["keys"] * 2), "different keys, one per slot"),
+        (lambda words: words.update(keys=[*words["keys"], f"{SIGNERS[1].public_key().public_numbers().n:x}"]), "1, one per slot"),
         (lambda words: words.update(keys=["xyz"]), r"keys\[0\] is 'xyz'; it must be a text like"),
         (lambda words: words.update(keys=[7]), r"keys\[0\] is 7; it must be a text"),
         (lambda words: words.update(keys=["ab"]), r"keys\[0\] is 'ab'; it must be a text like"),
@@ -593,9 +593,9 @@ def test_files_that_are_not_there(tmp_path):
     with pytest.raises(ArgumentError, match=r"a file that can be read \(No such file or directory\). croupier serve enroller-keys"):
         EnrollerKeys.load(tmp_path / "enroller.json")
     refused = run("enroller", "--dir", tmp_path)
-    assert "croupier serve enroller-keys makes them" in str(refused.exception)
+    assert "Create them with croupier serve enroller-keys" in str(refused.exception)
     (tmp_path / "token.keys").write_text("[1]")
-    with pytest.raises(ArgumentError, match="Bring the file back"):
+    with pytest.raises(ArgumentError, match="Restore the file"):
         token_keys(tmp_path)
 
 
@@ -607,7 +607,7 @@ def test_a_server_that_is_somewhere_else():
 def test_the_folder_of_a_wallet_is_checked(tmp_path):
     task = sequential_task()
     (tmp_path / f"{task.id}.tokens").write_text("not JSON")
-    with pytest.raises(ArgumentError, match="Bring it back"):
+    with pytest.raises(ArgumentError, match="Restore it"):
         Wallet(tmp_path, task).token(1)
     with pytest.raises(ArgumentError, match="a task with an enroller"):
         Wallet(Path(tmp_path), Roles.task())

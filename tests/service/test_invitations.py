@@ -271,7 +271,7 @@ def test_a_link_opens_the_page_which_shows_its_pins_and_binds_one_device(tmp_pat
         pins = tab.page.inner_text("#pins")
         assert world.key in pins
         assert world.url in pins
-        assert "Good until" in pins
+        assert "Valid until" in pins
         assert world.tokens[0] not in tab.page.url
         assert tab.page.locator("#analyzer").get_attribute("readonly") is not None
         tab.page.screenshot(path=tmp_path / "pins.png", full_page=True)
@@ -292,7 +292,7 @@ def test_a_link_opens_the_page_which_shows_its_pins_and_binds_one_device(tmp_pat
         tab.accept()
         tab.page.locator("#record").wait_for(timeout=60_000)
         tab.fill()
-        tab.hears("Asking for a round")
+        tab.hears("Waiting for a round")
         assert not [complaint for one in (tab, second) for complaint in one.complaints]
         for one in (context, other):
             one.close()
@@ -333,7 +333,7 @@ def test_join_takes_a_link_and_nothing_that_it_does_not_pin(run, tmp_path):
         code, _, err = run(*words, "--analyzer-key", KEY)
         assert (code, "which the link pins" in err) == (2, True)
         code, _, err = run(*words, "--wait", 5)
-        assert "Answered round" in err or "no round has asked this user" in err, err
+        assert "Answered round" in err or "no round asked this user" in err, err
         with world.kept.look() as connection:
             query = "SELECT count(*) FROM invitations WHERE token_hash IS NOT NULL"
             assert connection.exec_driver_sql(query).scalar() == 1

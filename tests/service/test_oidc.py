@@ -241,7 +241,7 @@ def test_the_page_signs_in_and_comes_back_with_everything_that_its_link_pins(tmp
         assert "#" not in page.url
         page.goto("about:blank")
         page.goto(f"{served.url}/#invitation=evil&state=abc")  # of somebody who led the person here
-        page.locator("#problem", has_text="not where you began").wait_for(timeout=60_000)
+        page.locator("#problem", has_text="started to sign in elsewhere").wait_for(timeout=60_000)
         assert page.input_value("#person") == ""
         context.close()
 
@@ -370,5 +370,5 @@ def test_a_lost_key_is_not_made_anew_in_silence(tmp_path):
     key = invitation_key(tmp_path)
     assert invitation_key(tmp_path) == key
     (tmp_path / "sign-in.key").write_text("ab")
-    with pytest.raises(ArgumentError, match="Bring the file back"):
+    with pytest.raises(ArgumentError, match="Restore the file"):
         invitation_key(tmp_path)

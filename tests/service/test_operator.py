@@ -259,7 +259,7 @@ def test_a_taken_port_and_a_missing_certificate_are_told_apart(started, tmp_path
         port = taken.getsockname()[1]
         said = started("--port", port)
         assert f"--port = {port} is not allowed: it must be one that can be opened on 127.0.0.1 (address already in use)" in said
-        assert "take another port" in said
+        assert "choose another port" in said
     assert "--certificate" in (said := started("--certificate", tmp_path / "no.pem", "--private-key", tls[1]))
     assert "No such file" in said
     assert "--private-key" in started("--certificate", tls[0], "--private-key", tmp_path / "no.pem")

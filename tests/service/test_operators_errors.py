@@ -123,7 +123,7 @@ def test_a_folder_without_a_shuffler_has_no_list_of_clients(tmp_path, command):
     missing = tmp_path / "nowhere"
     result = CliRunner().invoke(app, ["serve", *command, "--dir", str(missing)])
     assert isinstance(result.exception, ArgumentError)
-    assert "a shuffler's folder, with its shuffler.db" in str(result.exception)
+    assert "a shuffler's folder, which contains shuffler.db" in str(result.exception)
     assert not missing.exists()
     Database(f"sqlite:///{tmp_path / 'shuffler'}.db", shuffler_tables.SHUFFLER).close()
     assert CliRunner().invoke(app, ["serve", "excluded", "--dir", str(tmp_path)]).output == ""

@@ -280,7 +280,7 @@ def killed_and_revived(tab: Tab, context) -> dict[int, list[int]]:
     context.unroute("**/v1/report")
     revived = Tab(context, tab.world, tab.user)
     revived.look()
-    revived.hears("sent again, the same bytes")
+    revived.hears("The same bytes are sent again")
     revived.hears("Answered round")
     assert set(tab.reports) == set(revived.reports)
     return sent

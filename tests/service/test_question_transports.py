@@ -257,7 +257,7 @@ def test_what_no_client_would_take_is_refused_when_the_file_is_read(folder, tmp_
     with pytest.raises(ArgumentError, match="transport"):
         written('transport = "carrier pigeon"\n')
     two = EnrollerKeys("https://enroller.example", (*enroller.moduli, new_signer().public_key().public_numbers().n))
-    with pytest.raises(ArgumentError, match="1, one a slot"):
+    with pytest.raises(ArgumentError, match="1, one per slot"):
         replace(written(""), enroller=two).task()
     text = text.replace("users = 30", "users = 3000000").replace("delta = 1e-2", "delta = 1e-8")
     with pytest.raises(ArgumentError, match="batches of"):

@@ -664,7 +664,7 @@ def test_lots_are_drawn_uniformly(make_world, asked):
 
 
 def test_lots_are_of_all_who_are_enrolled_where_a_share_of_them_is_counted_on(make_world):
-    for change, said in ((-1, "14 are enrolled: enrol them first"), (1, "16 are enrolled: whoever is one too many")):
+    for change, said in ((-1, "14 are enrolled: enrol them first"), (1, "16 are enrolled: the extra people might")):
         world = make_world(users=15, honest=0.9, patience=60.0)
         store = world.store("shuffler")
         with store.begin() as connection:

@@ -107,7 +107,7 @@ def test_days_that_are_added_have_the_law_of_all_days_at_once():
     assert stats.chi2.sf(float(errors @ errors), 40) > 1e-6
     assert stats.chi2.cdf(float(errors @ errors), 40) > 1e-6
     assert answer.guarantee is None
-    with pytest.raises(cr.ArgumentError, match="one day more"):
+    with pytest.raises(cr.ArgumentError, match="one day too many"):
         stream.add(people[:, 0])
     private = query.start(5_000, **BUDGET, account=account)
     assert len(account.fits) == 1

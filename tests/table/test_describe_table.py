@@ -78,7 +78,7 @@ def test_odd_values_are_counted_and_never_refused(tmp_path):
     assert abs(description.columns["age"].missing.value - 1 / 3) < 0.02
     assert abs(description.columns["pay"].above.value - 1 / 6 / (1 - 1 / 6)) < 0.05
     assert abs(description.columns["ill"].other.value - 1 / 6) < 0.02
-    assert "missing or no number" in description.hints["age"]
+    assert "missing or not a number" in description.hints["age"]
     assert "none of the levels" in description.hints["ill"]
 
 
@@ -208,7 +208,10 @@ def test_numbers_at_the_ends_of_a_guess_are_within_it(tmp_path):
 
 def test_no_sum_is_promised_beside_a_fit_that_is_not_private(tmp_path):
     path, guess = written(tmp_path), TableGuess.from_toml(GUESS)
-    for share, words in ((None, "nothing is promised to people who are in the fit"), (0.3, "nothing is promised to the others")):
+    for share, words in (
+        (None, "people who are also in the fit, which is NOT private, are promised nothing"),
+        (0.3, "nothing is promised to the others"),
+    ):
         schema, _ = schema_from(describe_table(path, guess, epsilon=1.0, share=share), guess)
         seeded = fit_table(path, schema, epsilon=1.0, random_state=0)
         (line,) = described_lines(seeded.schema, seeded.estimator)

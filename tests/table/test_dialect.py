@@ -58,11 +58,11 @@ def test_a_point_is_no_decimal_comma_and_the_reverse(tmp_path):
     mixed = written(tmp_path / "mixed.csv", GERMAN.replace("1,25", "1.25"))
     text = refusal(lambda: rows(Source(mixed, Dialect(";", ","))))
     assert "row 2, column 'größe': '1.25' should be a number" in text
-    assert "leave --decimal out" in text
+    assert "remove --decimal" in text
     assert np.isnan(rows(Source(mixed, Dialect(";", ",")), "blank")).any(axis=1).tolist() == [False, True, False]
     text = refusal(lambda: rows(Source(mixed, Dialect(";"))))
     assert "row 1, column 'größe': '1,5'" in text
-    assert "say --decimal ,." in text
+    assert "add --decimal ,." in text
 
 
 @pytest.mark.parametrize("mark", [";", "|", "\t"])
@@ -142,4 +142,4 @@ def test_a_line_with_an_open_quotation_is_found_wherever_blocks_end(tmp_path, mo
     lines = ["a,b", *(f'{i},"x"' for i in range(100)), '100,"open', *(f"{i},y" for i in range(101, 150)), '150,"open', "151,y"]
     path = written(tmp_path / "t.csv", "\r\n".join(lines) + "\r\n")
     text = refusal(lambda: list(Source(path).pieces({"a": pa.float64()})))
-    assert f"{path}, row 101: a quotation over several lines" in text
+    assert f"{path}, row 101: a quoted value over several lines" in text

@@ -64,15 +64,15 @@ def test_names_are_left_out_and_numbers_become_a_range(sample):
 
 def test_a_score_that_is_taken_for_classes_is_said_with_the_way_to_a_number(sample):
     schema, notes, _ = draft(sample, "age")
-    assert notes["age"].startswith("3 whole numbers, taken for classes")
+    assert notes["age"].startswith("3 whole numbers, treated as classes")
     text = schema.to_toml(notes)
     assert Schema.from_toml(text) == schema
-    (line,) = re.findall(r"# put (range = \[.*?\]) in the place of classes", text)
+    (line,) = re.findall(r"# put (range = \[.*?\]) instead of classes", text)
     as_number = Schema.from_toml(text.replace("classes = [17, 43, 88]", line))
     assert as_number.target == Target("age", range=(17, 88))
     assert "ill" not in draft(sample, "ill")[1]  # texts
     shown = CliRunner().invoke(app, ["schema", str(sample.path), "--target", "age"])
-    assert "age: 3 whole numbers, taken for classes" in " ".join(shown.stderr.split())
+    assert "age: 3 whole numbers, treated as classes" in " ".join(shown.stderr.split())
 
 
 def test_two_numbers_are_classes_without_a_word(tmp_path):
@@ -152,7 +152,7 @@ def test_row_numbers_and_ids_are_left_out_with_a_word(tmp_path):
 def test_decimal_commas_are_noticed(tmp_path):
     columns = {"size": ["1,5", "2,25", "-0,5"] * 5, "age": [17, 43, 88] * 5, "ill": ["n", "y", "n"] * 5}
     _, _, left_out = drafted(tmp_path, columns)
-    assert left_out == ["size: numbers with a decimal comma, it seems: add --decimal ,"]
+    assert left_out == ["size: numbers that seem to have a decimal comma: add --decimal ,"]
     schema, _, left_out = drafted(tmp_path, columns, decimal=",")
     assert (schema.columns["size"], left_out) == (Numeric(-0.5, 2.3), [])
 

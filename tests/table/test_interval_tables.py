@@ -278,7 +278,7 @@ def test_facts_that_do_not_fit_are_refused(people, tmp_path):
         in_schema_units(model.estimator.summary(), SPEND)
     values = model.to_dict()
     for change in ({"rows": "unit"}, {"columns": values["schema"]["columns"] | {"sex": {"levels": ["f", "m"]}}}):
-        with pytest.raises(ArgumentError, match="another model's"):
+        with pytest.raises(ArgumentError, match="belongs to another model"):
             TableModel.from_dict(values | {"schema": values["schema"] | change})
     public = fit_table(data, SPEND, task="linear", data_is_public=True).estimator
     assert "the schema (ranges, levels, classes)" in str(public.guarantee_)

@@ -114,7 +114,7 @@ def test_a_folder_of_pictures(tmp_path):
     (tmp_path / "0" / "zzz.png").write_bytes(b"no picture")
     with pytest.raises(ArgumentError, match=r"column 'image'.*should be 8 x 12 finite numbers, or a PNG file of that size"):
         read_table(SCHEMA, source)
-    with pytest.raises(ArgumentError, match="neither CSV nor Parquet nor PNG"):
+    with pytest.raises(ArgumentError, match="no CSV, Parquet or PNG"):
         Source(tmp_path.parent / "empty" if (tmp_path.parent / "empty").mkdir() is None else tmp_path)
 
 
@@ -172,7 +172,7 @@ def test_a_schema_states_its_map_and_pictures(schema):
         (('scale = 0.5', 'scale = 0'), "schema: features: scale = 0 is not allowed"),
         (('kind = "fourier"', 'kind = "deep"'), r"schema: features.steps\[0\].kind = 'deep'"),
         (('size = 60', 'size = 60, rank = 2'), r"schema: features.steps\[0\].rank"),
-        (('"unit"', '"as-is"'), "schema: rows = 'as-is' is not allowed: it must be 'unit' where features are given"),
+        (('"unit"', '"as-is"'), "schema: rows = 'as-is' is not allowed: it must be 'unit' if features are given"),
         (('kind = "fourier", size = 60, scale = 0.5', 'kind = "scattering", shape = [8, 8]'), "features: X has 3 columns"),
         (('low = 0\nhigh = 100', 'shape = [8]'), r"columns.age.shape = \[8\] is not allowed: it must be \[height, width\]"),
         (('low = 0\nhigh = 100', 'shape = [8, 0]'), "columns.age.shape = 0"),

@@ -54,7 +54,7 @@ def test_a_folder_is_its_files_in_the_order_of_their_names(table, tmp_path):
 @pytest.mark.parametrize("name", ["nowhere.csv", "data.xlsx", "."])
 def test_what_is_not_data_is_refused(tmp_path, name):
     (tmp_path / "data.xlsx").write_bytes(b"PK")
-    with pytest.raises(ArgumentError, match=name if name != "." else "neither CSV nor Parquet"):
+    with pytest.raises(ArgumentError, match=name if name != "." else "no CSV, Parquet or PNG"):
         Source(tmp_path / name)
 
 
@@ -145,10 +145,10 @@ def consumed(path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a,b\n1,x\n2,y\n3", ["row 3", "1 values", "a line of 2", "cut off"]),
-        ('a,b\n1,x\n2,"y', ["row 2", "quotation over several lines", "cut off"]),
-        ('a,b\n1,"x\n2,y\n3,z\n', ["row 1", "quotation over several lines", "Parquet"]),
-        ('a,b\n1,"x\n2,y"\n3,z\n', ["row 1", "quotation over several lines", "Parquet"]),
+        ("a,b\n1,x\n2,y\n3", ["row 3", "1 values", "a line of 2", "truncated"]),
+        ('a,b\n1,x\n2,"y', ["row 2", "quoted value over several lines", "truncated"]),
+        ('a,b\n1,"x\n2,y\n3,z\n', ["row 1", "quoted value over several lines", "Parquet"]),
+        ('a,b\n1,"x\n2,y"\n3,z\n', ["row 1", "quoted value over several lines", "Parquet"]),
         ("a,b\n1,x\nmany,y\n", ["row 2, column 'a'", "'many'", "a number", "--decimal ,"]),
         ("", ["empty file"]),
         ("a,c\n1,x\n", ["column 'b' is missing from", "'a', 'c'"]),
@@ -176,7 +176,7 @@ def test_the_rest_of_a_broken_line_is_not_shown(tmp_path):
 def test_a_parquet_file_cut_off_is_refused(table, tmp_path, kept):
     whole = write(table, tmp_path / "whole.parquet").read_bytes()
     (tmp_path / "cut.parquet").write_bytes(whole[: int(kept * len(whole))])
-    with pytest.raises(ArgumentError, match=r"cut\.parquet.*cut off"):
+    with pytest.raises(ArgumentError, match=r"cut\.parquet.*truncated"):
         consumed(tmp_path / "cut.parquet")
 
 
@@ -185,7 +185,7 @@ def test_a_compressed_file_cut_off_is_refused(tmp_path):
     (tmp_path / "whole.csv.gz").write_bytes(whole)
     assert consumed(tmp_path / "whole.csv.gz") == 200_000
     (tmp_path / "cut.csv.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ArgumentError, match=r"cut\.csv\.gz.*cut off"):
+    with pytest.raises(ArgumentError, match=r"cut\.csv\.gz.*truncated"):
         consumed(tmp_path / "cut.csv.gz")
 
 

@@ -45,7 +45,7 @@ function openedLink(hash: string): InvitationLink | null {
   const kept = JSON.parse(sessionStorage.getItem(KEPT) ?? "null") as { state: string; hash: string } | null;
   sessionStorage.removeItem(KEPT);
   if (kept === null || kept.state !== words.get("state")) {
-    throw new InvitationError("this is not where you began to sign in: open your invitation again.");
+    throw new InvitationError("you started to sign in elsewhere: open your invitation again.");
   }
   return readLink(`${kept.hash}&${new URLSearchParams({ invitation: words.get("invitation") ?? "" })}`);
 }
@@ -56,7 +56,7 @@ const dayWords = (day: Date): string => day.toLocaleString("en", { day: "numeric
 function figure(id: string): number {
   const value = Number(field(id).value);
   field(id).setAttribute("aria-invalid", String(!(value > 0)));
-  if (!(value > 0)) throw new RangeError(`${id.replace("all-", "")}: a number above 0 is needed`);
+  if (!(value > 0)) throw new RangeError(`${id.replace("all-", "")}: enter a number above 0`);
   return value;
 }
 
@@ -86,8 +86,8 @@ class Page {
       if (/(?:^#|&)(?:token|code)=/.test(location.hash)) location.reload();
     });
     part("whose").textContent =
-      `It came from ${location.host || "a file on this device"}. Whoever serves this page could serve another one that keeps no promise; ` +
-      "the promise is that of the code that you can see here, not of a server.";
+      `It came from ${location.host || "a file on this device"}. A server could send you another page that breaks the promise; ` +
+      "the promise is made by the code that you can see here, not by a server.";
     part("invitation").addEventListener("submit", (event) => {
       event.preventDefault();
       void this.#guarded(() => this.#look());
@@ -120,10 +120,10 @@ class Page {
     for (const id of ["token", "analyzer", "shuffler", "enroller"]) field(id).readOnly = field(id).value !== "";
     part("token-row").hidden = link.code !== undefined;
     const pins: [string, string][] = [
-      ["Asked by", `whoever has the key ${link.analyzer}`],
+      ["Asked by", `the holder of the key ${link.analyzer}`],
       ["Collected by", field("shuffler").value],
       ...(link.enroller === undefined ? [] : ([["Vouched for by", link.enroller]] as [string, string][])),
-      ...(link.until === undefined ? [] : ([["Good until", dayWords(new Date(link.until * 1000))]] as [string, string][])),
+      ...(link.until === undefined ? [] : ([["Valid until", dayWords(new Date(link.until * 1000))]] as [string, string][])),
     ];
     part("pins").replaceChildren(...pins.flatMap(([name, value]) => [made("dt", name), made("dd", value)]));
     part("pinned").hidden = false;
@@ -194,10 +194,10 @@ class Page {
     part("claim").hidden = true;
     part("record").hidden = false;
     if (await client.waits()) {
-      this.#say("A report that was made before is still here. It is sent again, the same bytes.");
+      this.#say("An earlier report is still here. The same bytes are sent again.");
       await this.#run([], true);
     } else if (task.secret?.cover && (await client.answered()) > 0) {
-      this.#say("This browser has answered the task. In the rounds that follow it sends noise that says nothing, so that nobody can tell.");
+      this.#say("This browser has answered the task. In later rounds it sends noise without data, so that nobody can tell.");
       await this.#run([]);
     } else if (task.interactivity === "sequential" && (await client.answered()) > 0) {
       this.#over(ANSWERED);
@@ -253,11 +253,11 @@ class Page {
     part("asked-columns").replaceChildren(...(question === null ? [] : columnWords(question)));
     part("asked-words").textContent = cleaned(
       question
-        ? `${count(task.users)} people are asked ${question.words}. Nobody sees anybody's record: what is learned is the sum over all, with noise.`
+        ? `${count(task.users)} people are asked ${question.words}. Nobody sees anybody's record: only the noisy sum over everybody is learned.`
         : records
           ? `${count(task.users)} people help to learn how ${records.target.column} depends on ` +
             `${records.columns.map((column) => column.name).join(", ")}. Nobody sees anybody's record.`
-          : `${count(task.users)} people help to learn a model from numbers that their devices bring.`,
+          : `${count(task.users)} people help to train a model on numbers that their devices supply.`,
     );
     const often =
       task.interactivity === "full"
@@ -266,8 +266,8 @@ class Page {
           ? question === null
             ? `once, in one of ${count(rounds)} rounds`
             : "once, in the only round"
-          : `once, in one of ${count(rounds)} rounds; which one only the shuffler and this device know` +
-            (task.secret.cover ? ". In all others this device sends noise that says nothing, so that nobody can tell" : "");
+          : `once, in one of ${count(rounds)} rounds; only the shuffler and this device know which one` +
+            (task.secret.cover ? ". In all others this device sends noise without data, so that nobody can tell" : "");
     const facts: [string, string][] = [
       ["Asked by", `the analyzer with the key ${shortened(field("analyzer").value.trim())}, whose signature was checked here`],
       ["Collected by", `the shuffler ${field("shuffler").value}, which cannot read what you send`],
@@ -275,7 +275,7 @@ class Page {
         ? []
         : ([["Vouched for by", `the enroller ${task.enroller.address}, which signs that you are a person and cannot tell which report is yours`]] as [string, string][])),
       ["You answer", often],
-      ["You send", `${count(task.dim)} noisy numbers of 0 to ${count(messagesOf(task.phases[0].plan))}`],
+      ["You send", `${count(task.dim)} noisy numbers from 0 to ${count(messagesOf(task.phases[0].plan))}`],
       ["Task", shortened(task.id)],
     ];
     part("asked-facts").replaceChildren(...facts.flatMap(([name, value]) => [made("dt", name), made("dd", value)]));
@@ -287,7 +287,7 @@ class Page {
     const guess = Math.min(1, ((1 + deltaOf(task.guarantee, 0)) / 2) * (1 + 1e-9));
     part("promise-figure").textContent = `epsilon = ${roundUp(epsilon)} at delta = ${roundUp(delta)}, to every single person`;
     const words = [
-      "Proved on this device just now; no figure of the task is believed.",
+      "This device has just proved it, without trusting any figure of the task.",
       `Whether your record says one thing or another makes ${guess < 0.65 ? "little" : "a limited"} difference to what anybody can see of ` +
         (task.question === null ? "the model, or of everything that the analyzer sees while it is made." : "the answer, or of everything that the analyzer sees."),
       `An attacker who knows everybody else's data and has to guess which of two records is yours, both being equally likely beforehand, is ` +
@@ -296,8 +296,8 @@ class Page {
     if (task.guarantee.watched !== null) {
       const watched = epsilonOf(task.guarantee.watched, delta);
       words.push(
-        "That holds with secret lots: to whoever does not know in which round you were asked. To an attacker who also knows when each " +
-          `person answered, even if it is the shuffler who tells, it is ${
+        "That holds with secret lots: to anyone who does not know in which round you were asked. To an attacker who also knows when each " +
+          `person answered, even from the shuffler, it is ${
             Number.isFinite(watched) ? `epsilon ${roundUp(watched)} at delta ${roundUp(delta)}` : `no promise at delta ${roundUp(delta)}`
           }.`,
       );
@@ -305,21 +305,21 @@ class Page {
     if (use !== null) {
       const period = field("all-period").value.trim();
       words.push(
-        `With the tasks that this browser has answered before and that still count, it takes up ${roundUp(100 * use, 3)} % of what you allow for all tasks ` +
+        `Together with earlier tasks that still count, it uses ${roundUp(100 * use, 3)} % of what you allow for all tasks ` +
           `together${period === "" ? "" : ` within any ${periodText(periodOf(period))}`} (epsilon = ${field("all-epsilon").value} at delta = ${field("all-delta").value}).`,
       );
     }
     part("promise-words").replaceChildren(...words.map((text) => made("p", text)));
     const share = roundUp(100 * task.honest, 3);
     const rests = [
-      "The analyzer and the shuffler do not pool what they see. If they do, only your own noise protects you, which is little.",
+      "The analyzer and the shuffler do not share what they see. If they do, only your own noise protects you, which gives little protection.",
       `${task.honest === 1 ? "All people" : `At least ${share} % of all people`} add the noise that they should, and ${
         task.enroller === null ? "the shuffler enrols people" : "the enroller, which is not the shuffler's, invites people"
       }, each once.`,
-      "The analyzer's key is really that of whoever asks, and this page is really this code.",
+      "The analyzer's key really belongs to the people who ask, and this page is really this code.",
       task.blanks
-        ? "Nothing about your record: one that cannot be read is answered by noise, at the same time."
-        : "Your record can be read. If it cannot, nothing is sent, and who watches sees that you stayed away.",
+        ? "Nothing about your record: if it cannot be read, noise is sent instead, at the same time."
+        : "Your record can be read. If it cannot, nothing is sent, and an observer sees that you did not take part.",
     ];
     part("promise-rests").replaceChildren(...rests.map((text) => made("li", text)));
   }
@@ -329,7 +329,7 @@ class Page {
     const form = part("fields");
     form.replaceChildren();
     if (fields === null) {
-      form.append(made("p", "This task is not about tables: an app has to bring the numbers."));
+      form.append(made("p", "This task is not about tables: an app must supply the numbers."));
       part("take-part").hidden = true;
       return;
     }
@@ -343,12 +343,12 @@ class Page {
     const fields = task?.question?.fields ?? (task?.records ? fieldsOf(task.records) : null);
     if (file === undefined || task === null || fields === null) return;
     const records = recordsOfCsv(await file.text());
-    if (records.length === 0 && task.question?.together === undefined) throw new Error("the file has a header and no record");
+    if (records.length === 0 && task.question?.together === undefined) throw new Error("the file has a header but no records");
     const missing = records.length === 0 ? [] : fields.map((one) => one.name).filter((name) => !Object.hasOwn(records[0], name));
     if (missing.length > 0) throw new Error(`the file has no column ${missing.join(", ")}`);
     for (const record of records) task.question?.vector(record) ?? task.records?.row(record);
     this.#fromFile = records;
-    part("file-said").textContent = `${count(records.length)} ${records.length === 1 ? "record" : "records"} of yours. They count as one person together.`;
+    part("file-said").textContent = `${count(records.length)} ${records.length === 1 ? "record" : "records"} of yours. Together they count as one person.`;
   }
 
   async #records(task: Task): Promise<RecordValues[]> {
@@ -386,12 +386,12 @@ class Page {
       task.secret?.cover === false
         ? "Waiting for your round. Your answer is sent then, if this page is open. If you close it before, nothing is sent: come back with your invitation, and fill in your record again."
         : task.question === null
-          ? "Asking for a round. When one wants your answer depends on the lot that was drawn for you; keep this page open."
-          : "Asking for the round that wants your answer; keep this page open.",
+          ? "Waiting for a round. Your round depends on the lot that was drawn for you; keep this page open."
+          : "Waiting for your round; keep this page open.",
     );
     const repeated = task.interactivity === "full" || task.secret?.cover;
     const rounds = repeated ? Math.max(...task.phases.map((phase) => phase.rounds)) : 1;
-    const offline = () => this.#say("This device is offline. The page goes on when it is back.");
+    const offline = () => this.#say("This device is offline. The page resumes when it is back online.");
     addEventListener("offline", offline);
     let nothing = "Nothing more is asked of you.";
     let over: string | null = null;
@@ -409,20 +409,20 @@ class Page {
         watch: (leaving) => this.#showLeaving(task, leaving, records),
         said: (sent) => {
           if (sent === null) {
-            this.#say("A report came too late, says the shuffler. It is counted all the same, and no other takes its place.");
+            this.#say("The shuffler says that a report came too late. It counts as spent anyway, and is not sent again.");
             return;
           }
           part<HTMLProgressElement>("bar").value += 1 / rounds;
           this.#say(
             sent.cover
-              ? `Covered round ${sent.round}: noise that says nothing of your record.`
+              ? `Covered round ${sent.round}: noise that says nothing about your record.`
               : sent.blank
-                ? `Answered round ${sent.round} by a blank: your record was not ready in time, or cannot be read.`
-                : `Answered round ${sent.round}. Nothing but sealed noise left this device.`,
+                ? `Answered round ${sent.round} with a blank: your record was not ready in time, or cannot be read.`
+                : `Answered round ${sent.round}. Only sealed noise left this device.`,
           );
         },
       });
-      if (again && repeated) nothing = "It was sent. Fill in your record and take part for the rounds that follow.";
+      if (again && repeated) nothing = "It was sent. Fill in your record and take part in the next rounds.";
       if (!signal.aborted) {
         const done = answered > 0 && !(again && repeated);
         this.#say(over ?? (done ? "That is all. Thank you." : nothing));
@@ -443,7 +443,7 @@ class Page {
 
   #leave(): void {
     this.#leaving?.abort();
-    this.#say("You left. Nothing more is sent from here. What was sent cannot be taken back: nobody can tell it from the others'.");
+    this.#say("You left. Nothing more is sent from here. What was sent cannot be taken back: nobody can tell it apart from other reports.");
   }
 
   #say(text: string): void {
@@ -461,10 +461,10 @@ class Page {
     const people = count(plan.users);
     const opened =
       task.transport === "messages"
-        ? `The bits of ${people} people are opened mixed, without a sign of whose each one is`
+        ? `The bits of ${people} people are opened mixed, without any sign of whose they are`
         : `Only the sum over ${people} people is ever opened`;
     part("leaving-words").textContent =
-      `Round ${round}. “True” is what your record says, in steps from 0, which stands for nothing; it stays here. “Sent” is that, rounded at random, plus ` +
+      `Round ${round}. “True” is what your record says, in steps from 0, which means no data; it stays here. “Sent” is that, rounded at random, plus ` +
       `your part of the noise${plan.range === null ? "" : "; it is mixed with the other numbers before it leaves, and unmixed here"}. ${opened}; the sealed report has ` +
       `${count(report.length)} bytes.`;
     const hex = toHex(report.subarray(0, 4096));
@@ -474,7 +474,7 @@ class Page {
 }
 
 const ANSWERED = "This browser has answered the task. Each person answers once, so nothing more is asked.";
-const MISSED = "Your round is over. No answer was sent from this browser, and no other round asks you; noise stands in your place.";
+const MISSED = "Your round is over. No answer was sent from this browser, and no other round asks you; noise takes your place.";
 const NOT_DRAWN = "No round was drawn for you. Nothing was sent, and nothing more is asked of you.";
 
 const endWords = ({ reason }: End): string => (reason === null ? "The task has ended: all rounds are done." : `The task has ended: ${reason}`);

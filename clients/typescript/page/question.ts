@@ -145,7 +145,7 @@ export function pictures(question: Question, { said, sent }: Randomized, records
     );
     return figure;
   });
-  const words = `Bars show how far a number is from one that says nothing. ${question.note}`;
+  const words = `Bars show how far a number is from one that carries no data. ${question.note}`;
   return [...(records.length === 1 ? [own] : []), made("p", words), ...figures];
 }
 

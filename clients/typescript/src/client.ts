@@ -41,7 +41,7 @@ export interface ClientOptions extends Demands {
    * none), of those that this store remembers. The store keeps the limit for every later client; where none is given its own counts.
    */
   budget?: { epsilon: number; delta: number; period?: string | number };
-  /** Answer as soon as the gradient is ready: for made-up people alone, since the time of an answer then depends on records. */
+  /** Answer as soon as the gradient is ready: for synthetic people only, since the time of an answer then depends on records. */
   atOnce?: boolean;
   /** Seconds after which the shuffler is out of reach. */
   timeout?: number;
@@ -149,7 +149,7 @@ export class Client {
     return data.length === 0 ? null : (await readRound(data, task, this.#key)).number;
   }
 
-  /** Whether the task has ended, by the analyzer's signed word; null while it goes on, as far as the shuffler knows. */
+  /** Whether the task has ended, by the analyzer's signed word; null while it runs, as far as the shuffler knows. */
   async ended(): Promise<End | null> {
     const task = await this.task();
     const data = await this.#send("/v1/end");
@@ -406,7 +406,7 @@ export class Client {
     }
   }
 
-  /** Whoever leaves sends nothing more, also of what waits. */
+  /** A user who leaves sends nothing more, including reports already prepared. */
   async #forget(): Promise<void> {
     const waiting = this.#task === undefined ? null : await this.#options.store.waiting(this.#task.id);
     if (waiting !== null) await this.#options.store.sent(waiting.slot);

@@ -9,12 +9,12 @@ import { TOKEN_BYTES } from "./tokens.ts";
 
 /** The weakest promises that are accepted for everything a task will ask, and what else a task has to be. */
 export interface Demands {
-  /** The weakest promise that the user accepts for the whole task; 1 at delta 1e-6 unless given. */
+  /** The largest epsilon that the user accepts for the whole task; default: 1 at delta 1e-6. */
   maxEpsilon?: number;
   maxDelta?: number;
-  /** With secret lots: the weakest promise to an attacker who also knows when each user answered; 10 unless given, Infinity demands none. */
+  /** With secret lots: the largest epsilon to an attacker who also knows when each user answered; default: 10, Infinity: any. */
   maxEpsilonIfWatched?: number;
-  /** The longest report that is made; 4 000 000 bytes unless given. */
+  /** The longest report to send; default: 4 000 000 bytes. */
   maxReportBytes?: number;
   /** The enroller's address, known from elsewhere than the task: a task that names another, or none, is refused. */
   enroller?: string;

@@ -82,7 +82,7 @@ export interface Store {
 export const sentAt = (entry: Entry, moment: number): Entry =>
   entry.last === undefined ? entry : { ...entry, last: Math.max(entry.last, moment) };
 
-/** For tests and made-up people: forgets everything with the page. */
+/** For tests and synthetic people: forgets everything with the page. */
 export class MemoryStore implements Store {
   readonly #entries = new Map<string, Entry>();
   readonly #reports = new Map<string, { task: string; report: Bytes }>();

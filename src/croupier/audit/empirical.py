@@ -84,7 +84,7 @@ class EmpiricalAudit:
         Returns
         -------
         dict
-            The fields by name; `mu_detectable` is None where so few trials can refute nothing.
+            The fields by name; `mu_detectable` is None if so few trials can refute nothing.
         """
         return asdict(self) | {"mu_detectable": self.mu_detectable if math.isfinite(self.mu_detectable) else None}
 
@@ -95,7 +95,7 @@ class EmpiricalAudit:
         )
         return (
             f"{verdict}: mu >= {round_down(self.mu_lower)} (epsilon >= {round_down(self.epsilon_lower)} at delta "
-            f"{exact(self.delta)}) from {self.trials} trials a side, claimed mu <= {round_up(self.mu_claimed)}; {power}; "
+            f"{exact(self.delta)}) from {self.trials} trials per side, claimed mu <= {round_up(self.mu_claimed)}; {power}; "
             f"false-alarm rate {round_up(self.false_alarm)}, {self.neighbours} neighbours"
         )
 
@@ -139,7 +139,7 @@ def empirical_audit(
     Raises
     ------
     ArgumentError
-        Where an argument is out of range, or the mechanism releases NaN or infinity.
+        If an argument is out of range, or the mechanism releases NaN or infinity.
 
     Guarantee
     ---------
@@ -154,8 +154,8 @@ def empirical_audit(
     True
     """
     whole("trials", trials, at_least=100, remedy="Fewer trials cannot refute anything.")
-    real("false_alarm", false_alarm, above=0, below=1, remedy="1e-6 is a rate at which a test never flakes.")
-    real("delta", delta, above=0, below=1, remedy="Give the delta at which epsilon is reported.")
+    real("false_alarm", false_alarm, above=0, below=1, remedy="At 1e-6 a test practically never fails by chance.")
+    real("delta", delta, above=0, below=1, remedy="State the delta at which epsilon is reported.")
     releases: list[Floats] = []
     for neighbour in (False, True):
         rows = []

@@ -25,7 +25,7 @@ _MAX_OUTCOMES = 20_000_000
 def count_law(encoding: float, trials: int, probability: float, size: int | None = None) -> Law:
     """Compute the law of one coordinate: floor(a) + Bernoulli(frac a) + Bin(trials, probability), a the encoding in levels.
 
-    Other users only shift the count. `size` pads with zeros up to so many outcomes.
+    Other users only shift the count. `size` pads with zeros up to this many outcomes.
 
     Examples
     --------

@@ -359,7 +359,7 @@ PROTOCOL = (
         share=0.25,
     ),
     Kind("full training", "the transcript; one person's row turned round", _training("full")),
-    Kind("several rows a person", "the transcript of full training; all rows of one person turned round", _training("full", 5)),
+    Kind("several rows per person", "the transcript of full training; all rows of one person turned round", _training("full", 5)),
     Kind("pan-private, after", "the state right after the record came; the record turned round", _stream("after")),
     Kind("pan-private, before", "the state before the record and the output; the record turned round", _stream("before")),
 )

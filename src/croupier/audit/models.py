@@ -1,8 +1,8 @@
 """Models and questions as games: regressions, classifiers with weights, logistic training by secret lots, a model's scores, words,
 tables, streams and choices.
 
-The player looks at every question that is asked, as whoever asks knows it, and computes what each record would have added: so one
-player serves all estimators, whatever they ask for, and however a question depends on earlier answers.
+The player looks at every question that is asked, as the party that asks knows it, and computes what each record would have added:
+so one player serves all estimators, whatever they ask for, and however a question depends on earlier answers.
 """
 
 from __future__ import annotations

@@ -170,12 +170,12 @@ def play_all(
     Returns
     -------
     Findings
-        One row a kind.
+        One row per kind.
 
     Raises
     ------
     ArgumentError
-        Where there is nothing to play against, or an argument is out of range.
+        If there is nothing to play against, or an argument is out of range.
 
     Examples
     --------
@@ -184,9 +184,9 @@ def play_all(
     True
     """
     if not kinds:
-        raise ArgumentError("kinds", Found("is empty"), "at least one kind of result", "Leave it out for all of them.")
+        raise ArgumentError("kinds", Found("is empty"), "at least one kind of result", "Default: all kinds.")
     whole("trials", trials, at_least=_FEWEST, remedy="Fewer trials cannot refute anything.")
-    real("false_alarm", false_alarm, above=0, below=1, remedy="1e-6 is a rate at which a test never flakes.")
+    real("false_alarm", false_alarm, above=0, below=1, remedy="At 1e-6 a test practically never fails by chance.")
     rows = []
     with warnings.catch_warnings(), _quiet():
         # invented people, run after run: what is said to those who hold real data is not meant here

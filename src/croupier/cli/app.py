@@ -48,15 +48,15 @@ Users = Annotated[int, typer.Option(help="Users in one round; all users with --l
 Dim = Annotated[int, typer.Option(help="Coordinates of a user's vector.")]
 Norm = Annotated[float, typer.Option(help="Public bound on the l2 norm of a user's vector.")]
 Honest = Annotated[float, typer.Option(help="Fraction of users trusted to add their noise.")]
-Rounds = Annotated[int, typer.Option(help="Rounds that one user takes part in.")]
+Rounds = Annotated[int, typer.Option(help="Rounds that each user takes part in.")]
 Neighbours = Annotated[str, typer.Option(help="replace-one (the paper's) or zero-out.")]
 Calibration = Annotated[str, typer.Option(help="tight, paper or paper-scaled.")]
 MaxInflation = Annotated[float, typer.Option(help="Noise allowed relative to the central Gaussian mechanism.")]
 Diameter = Annotated[
-    float | None, typer.Option(help="Proved bound on the distance of two users' vectors; twice the norm otherwise.")
+    float | None, typer.Option(help="Proved bound on the distance between two users' vectors; default: twice the norm.")
 ]
-MaxBits = Annotated[int | None, typer.Option(help="Bits per coordinate; finds the least noise within them.")]
-Lots = Annotated[int | None, typer.Option(help="Rounds, one of which each user takes part in by a secret lot.")]
+MaxBits = Annotated[int | None, typer.Option(help="Most bits per coordinate; the plan has the least noise that fits in them.")]
+Lots = Annotated[int | None, typer.Option(help="Number of rounds; each user takes part in one, drawn by secret lot.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -85,13 +85,17 @@ def plan(
     max_bits: MaxBits = None,
     lots: Lots = None,
     diameter: Diameter = None,
-    compare: Annotated[bool, typer.Option("--compare", help="Paper, tight, central and local side by side.")] = False,
-    prove: Annotated[bool, typer.Option("--prove", help="Prove it in ball arithmetic; --json prints the certificate.")] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the certificate of --prove goes, as JSON.")] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Show paper, tight, central and local calibrations side by side.")
+    ] = False,
+    prove: Annotated[
+        bool, typer.Option("--prove", help="Prove the plan in ball arithmetic; --json prints the certificate.")
+    ] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File for the certificate of --prove (JSON).")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Plan a private vector sum: what every user sends, how noisy the sum is, what is guaranteed."""
+    """Plan a private vector sum: what each user sends, how noisy the sum is, and what is guaranteed."""
     request: dict[str, Any] = {
         "epsilon": epsilon,
         "delta": delta,
@@ -106,10 +110,10 @@ def plan(
         "diameter": diameter,
     }
     if output is not None and not prove:
-        raise ArgumentError("-o", str(output), "left out without --prove", "It is where the certificate goes: add --prove.")
+        raise ArgumentError("-o", str(output), "left out without --prove", "Add --prove: -o is the file for its certificate.")
     if prove and (compare or lots is not None):
-        allowed = "left out beside --compare and --lots"
-        raise ArgumentError("--prove", True, allowed, "It proves one plain plan: leave the other option out.")
+        allowed = "left out with --compare and --lots"
+        raise ArgumentError("--prove", True, allowed, "It proves a single plan without lots: drop the other option.")
     if lots is not None:
         _plan_with_lots(request, lots, calibration, compare, as_json)
         return
@@ -146,13 +150,13 @@ def _prove(proposed: SumPlan, output: Path | None, as_json: bool) -> None:
 def _plan_with_lots(request: dict[str, Any], lots: int, calibration: str, compare: bool, as_json: bool) -> None:
     rounds = request.pop("rounds")
     if rounds != 1:
-        raise ArgumentError("rounds", rounds, "1 with --lots", "A user takes part once; give the number of rounds by --lots.")
+        raise ArgumentError("rounds", rounds, "1 with --lots", "Each user takes part once; --lots is the number of rounds.")
     if calibration != "tight" or compare:
         given = "--compare" if compare else f"--calibration {calibration}"
-        raise ArgumentError("lots", lots, f"left out with {given}", "Secret lots have a proof for the tight calibration alone.")
+        raise ArgumentError("lots", lots, f"left out with {given}", "Secret lots are proved for the tight calibration only.")
     if (diameter := request.pop("diameter")) is not None:
         raise ArgumentError(
-            "diameter", diameter, "left out with --lots", "A lot hides a vector beside the zero vector: its norm counts."
+            "diameter", diameter, "left out with --lots", "With lots a vector is compared with zero, so its norm is what counts."
         )
     chosen_plan = plan_lots(**request, rounds=lots)
     if as_json:
@@ -195,34 +199,39 @@ def _compare(request: dict[str, Any], as_json: bool) -> None:
 
 
 def mask_analyzer(
-    folder: Annotated[Path, typer.Option("--dir", help="Its folder: its key, and which rounds it has opened. Back it up.")],
+    folder: Annotated[Path, typer.Option("--dir", help="Folder for its key and the list of rounds it has opened. Back it up.")],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8443,
-    token_file: Annotated[Path | None, typer.Option(help="A file whose first line the Flower server has to know.")] = None,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 chooses a free one.")] = 8443,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File whose first line is a password that the Flower server must present.")
+    ] = None,
     certificate: Annotated[Path | None, typer.Option(help="TLS certificate (PEM).")] = None,
     private_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
-    behind_proxy: Annotated[bool, typer.Option("--behind-proxy", help="Speak plain http: a proxy ends TLS.")] = False,
-    print_key: Annotated[bool, typer.Option("--print-key", help="Print the public key for devices, and stop.")] = False,
+    behind_proxy: Annotated[
+        bool, typer.Option("--behind-proxy", help="Speak plain http behind a proxy that terminates TLS.")
+    ] = False,
+    print_key: Annotated[bool, typer.Option("--print-key", help="Print the public key that devices need, and exit.")] = False,
 ) -> None:
-    """Open the sums of masks for a Flower server that another operator runs: each round once, and only with all of its blanks."""
+    """Open sums of masks for a Flower server run by another operator: each round once, and only with all of its blanks."""
     analyzer = MaskAnalyzer(folder)
     if print_key:
         typer.echo(analyzer.public_key.hex())
         return
     if (certificate is None) != (private_key is None) or (certificate is None and not behind_proxy and host not in LOOPBACK):
-        remedy = "Give --certificate and --private-key, or --behind-proxy."
-        raise ArgumentError("--certificate", certificate, f"given, and its key, to listen on {host}", remedy)
+        remedy = "Use --certificate and --private-key, or --behind-proxy."
+        raise ArgumentError("--certificate", certificate, f"given with --private-key to listen on {host}", remedy)
     token = None if token_file is None else (token_file.read_text().split() or [""])[0]
     if token is None and host not in LOOPBACK:
-        remedy = (
-            "Anyone who can ask can use a round up. Write a long random word into a file, and tell the Flower server's operator."
-        )
+        remedy = "Anyone who can send requests can use up a round. Write a long random password to a file and tell its operator."
         raise ArgumentError("--token-file", token_file, f"given to listen on {host}", remedy)
     with MaskServer(analyzer, (host, port), token=token, certificate=certificate, key=private_key) as server:
         scheme = "http" if certificate is None else "https"
-        say(messages(), f"croupier: opening masks at {scheme}://{host}:{server.server_address[1]}")
+        say(messages(), f"croupier: mask analyzer on {scheme}://{host}:{server.server_address[1]}")
         say(messages(), f"croupier: devices need this key: {analyzer.public_key.hex()}")
-        say(messages(), "croupier: the promise holds if you do not run the Flower server yourself, and do not pool data with them.")
+        say(
+            messages(),
+            "croupier: the promise holds if you do not run the Flower server yourself and do not share data with its operator.",
+        )
         server.serve_forever()
 
 
@@ -242,7 +251,7 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except (ArgumentError, NoCertificateError) as error:
-        _refuse(str(error))
+        _refuse(str(error).replace(" = None is not allowed:", " is missing;"))
     except _BadCommandLineError as error:
         said = error.format_message()
         said += "" if said.endswith((".", "?")) else "."

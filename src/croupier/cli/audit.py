@@ -38,26 +38,26 @@ def audit_plan(
     users: Annotated[int, typer.Option(help="Users in one round.")] = 20,
     dim: Annotated[int, typer.Option(help="Coordinates.")] = 2,
     norm: Annotated[float, typer.Option(help="Norm bound.")] = 1.0,
-    honest: Annotated[float, typer.Option(help="Honest fraction; only these users take part in the game.")] = 1.0,
+    honest: Annotated[float, typer.Option(help="Fraction of honest users; only they take part in the game.")] = 1.0,
     neighbours: Annotated[str, typer.Option(help="replace-one or zero-out.")] = "replace-one",
     calibration: Annotated[str, typer.Option(help="tight, paper or paper-scaled.")] = "tight",
-    max_inflation: Annotated[float, typer.Option(help="Noise allowed relative to central.")] = 1.05,
+    max_inflation: Annotated[float, typer.Option(help="Noise allowed relative to the central Gaussian mechanism.")] = 1.05,
     trials: Annotated[
-        int | None, typer.Option(help=f"Runs of a membership game on each side; {_TRIALS}, or {TRIALS} with --all.")
+        int | None, typer.Option(help=f"Runs of a membership game per side; default: {_TRIALS}, or {TRIALS} with --all.")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Play against every kind of result that is released.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help=f"With --all: {QUICK_TRIALS} runs on each side, a minute or two.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Play the game against every kind of released result.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help=f"With --all: {QUICK_TRIALS} runs per side, a minute or two.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Audit one round: exact enumeration, dp_accounting's privacy loss distribution, and the membership game.
+    """Audit one round by exact enumeration, dp_accounting's privacy loss distribution and a membership game.
 
-    With --all: the membership game against every kind of result, in one table. Exit code 1 if a guarantee is refuted.
+    With --all: play the membership game against every kind of result. Exit code 1 if a guarantee is refuted.
     """
     if every:
         _audit_all(context, (QUICK_TRIALS if quick else TRIALS) if trials is None else trials, as_json)
         return
     if quick:
-        raise ArgumentError("--quick", Found("is given alone"), "used together with --all", "For one round say --trials.")
+        raise ArgumentError("--quick", Found("is given without --all"), "used with it", "For one round, use --trials.")
     trials = whole("trials", _TRIALS if trials is None else trials, at_least=100, remedy="Fewer trials cannot refute anything.")
     plan = plan_sum(
         epsilon=epsilon,
@@ -89,7 +89,7 @@ def _audit_all(context: typer.Context, trials: int, as_json: bool) -> None:
         source = context.get_parameter_source(name)
         if source is not None and source.name != "DEFAULT":
             option = "--" + name.replace("_", "-")
-            raise ArgumentError(option, context.params[name], "left out with --all", "Its games have plans of their own.")
+            raise ArgumentError(option, context.params[name], "left out with --all", "Its games have their own plans.")
     with Progress(TextColumn("{task.description}"), *_BAR, console=Console(stderr=True), disable=as_json, transient=True) as bar:
         before = dict(zip([kind.name for kind in KINDS], accumulate(2 * runs_of(kind, trials) for kind in KINDS), strict=True))
         task = bar.add_task("games", total=max(before.values()))
@@ -121,12 +121,12 @@ def _table_of_all(findings: Findings) -> Table:
             "holds" if row.passed else "[bold red]REFUTED[/]",
         )
     noticed = max(row.audit.mu_detectable / row.audit.mu_claimed for row in findings.rows)
-    power = f"mu {noticed:.3g} times the claim" if math.isfinite(noticed) else "nothing in some rows: use more trials"
+    power = f"mu {noticed:.3g} times the claim" if math.isfinite(noticed) else "nothing in some rows (use more trials)"
     table.caption = (
-        f"{findings.trials:,} runs of the real thing on each side of a game, fewer where they are slow; epsilons "
+        f"{findings.trials:,} real runs per side of a game, fewer where they are slow; epsilons "
         f"at delta {exact(findings.delta)}; "
-        f"it would notice {power}. If all claims hold, any of them is refuted with probability at most "
-        f"{findings.false_alarm:g}; each row has an equal share of that."
+        f"the audit would notice {power}. If all claims hold, the probability that any is refuted is at most "
+        f"{findings.false_alarm:g}, shared equally by the rows."
         f"{'' if DEPLOYED else ' Deployed rounds are left out: the extra service is not installed.'}"
     )
     table.caption_justify = "left"
@@ -134,7 +134,7 @@ def _table_of_all(findings: Findings) -> Table:
 
 
 def _computed_deltas(plan: SumPlan) -> dict[str, float | str]:
-    """delta at epsilon for chosen neighbours by enumeration and by dp_accounting; a text where it cannot be computed."""
+    """delta at epsilon for chosen neighbours by enumeration and by dp_accounting; a text if it cannot be computed."""
     trials = plan.noise_bits * plan.honest_users
     if trials > _MAX_ENUMERATED:
         return {"enumeration": f"left out: {trials} noise bits are too many to enumerate"}

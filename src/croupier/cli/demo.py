@@ -1,4 +1,4 @@
-"""`croupier demo`: the main job on a real population, beside no privacy, a trusted curator and the local model."""
+"""`croupier demo`: training on a real population, compared with no privacy, a trusted curator and the local model."""
 
 from __future__ import annotations
 
@@ -53,35 +53,38 @@ def demo(
     epsilon: Annotated[float, typer.Option(help="Privacy loss epsilon.")] = 1.0,
     delta: Annotated[float, typer.Option(help="delta of the guarantee.")] = 1e-6,
     synthetic_: Annotated[
-        bool, typer.Option("--synthetic", help="A generated population, whose population loss is known; needs no package.")
+        bool,
+        typer.Option("--synthetic", help="Use a generated population, whose population loss is known; needs no extra package."),
     ] = False,
     users: Annotated[
         int | None, typer.Option(help="People to generate (100 000), flights to take (all), or clients to start (300).")
     ] = None,
-    by_plane: Annotated[bool, typer.Option("--by-plane", help="A user is a plane with all its flights, not a flight.")] = False,
+    by_plane: Annotated[
+        bool, typer.Option("--by-plane", help="Treat each plane with all its flights as a user, instead of each flight.")
+    ] = False,
     deployed: Annotated[
-        bool, typer.Option("--deployed", help="Start analyzer, shuffler and 300 clients on this machine, and train over TLS.")
+        bool, typer.Option("--deployed", help="Start an analyzer, a shuffler and 300 clients on this machine, and train over TLS.")
     ] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where the report goes; default: croupier-demo-report.html.")
+        Path | None, typer.Option("--output", "-o", help="File for the report; default: croupier-demo-report.html.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Train on 261 807 real flights as if each were a person's secret, compare, and write a report. Under two minutes."""
+    """Train on 261 807 real flights as if each were a person's secret, compare, and write a report; under two minutes."""
     real("epsilon", epsilon, above=0, at_most=100, remedy="1 is a strong promise, 4 a moderate one.")
     if deployed:
         for option, value in {"--synthetic": synthetic_, "--by-plane": by_plane, "--output": output}.items():
             if value:
                 raise ArgumentError(
-                    option, str(value), "left out beside --deployed", "Its people are synthetic; it writes no report."
+                    option, str(value), "left out with --deployed", "That demo has its own synthetic people and writes no report."
                 )
         demo_deployed(users, epsilon, delta, as_json)
         return
     output = output or Path("croupier-demo-report.html")
     if users is not None:
-        whole("users", users, at_least=1000, at_most=10**7, remedy="Fewer than 1 000 people have nowhere to hide in a demo.")
+        whole("users", users, at_least=1000, at_most=10**7, remedy="With fewer people the noise would hide everything.")
     if synthetic_ and by_plane:
-        raise ArgumentError("--by-plane", True, "left out beside --synthetic", "Generated people own no planes.")
+        raise ArgumentError("--by-plane", True, "left out with --synthetic", "Generated people have no planes.")
     console = messages()
     shown = console.is_terminal and not as_json
     with _bar(console, shown) as bar, warnings_said(console):
@@ -116,7 +119,7 @@ def _bar(console: Console, shown: bool) -> Iterator[Bar]:
 
 
 def _compare(task: Dataset, promise: dict[str, Any], bar: Bar) -> tuple[ShuffleLogisticRegression, Comparison]:
-    """Every method on the same people; the sequential model, and all of them beside each other."""
+    """Every method on the same people; returns the sequential model and the comparison."""
     maker = _Maker(task, promise, bar)
     constant = maker.constant()
     plain = maker.without_privacy()
@@ -251,15 +254,15 @@ def _show(task: Dataset, model: ShuffleLogisticRegression, comparison: Compariso
     if model.guarantee_ is not None:
         say(
             console,
-            "A curator sees every record; a shuffler only mixes noisy bits; local DP trusts nobody. Full asks everybody in every "
-            "round, sequential asks each person once.\n",
+            "A curator sees every record; a shuffler only mixes noisy bits; local DP trusts nobody. Full: everyone is asked in "
+            "every round. Sequential: each person is asked once.\n",
         )
         say(console, f"The sequential fit promises: {guarantee_line(model.guarantee_, model.epsilon)}.")
         if model.guarantee_.watched:
             line = watched_line(model.guarantee_, model.promise_.delta)
             say(console, f"To an attacker who also knows when each person answered: {line}.")
-        say(console, "This data is public, so several fits are fine; on private data every fit spends privacy anew.", "dim")
-    say(console, f"\nThe report is in {output}: one file that loads nothing. Open it in a browser.")
+        say(console, "This data is public, so several fits are fine; on private data every fit spends more privacy.", "dim")
+    say(console, f"\nReport: {output}. Open it in a browser; it is one self-contained file.")
     say(console, "Next, your own table in ten minutes: croupier example clinic, then docs/tutorial.md.", "dim")
 
 

@@ -1,4 +1,4 @@
-"""`croupier demo --deployed`: analyzer, shuffler and a few hundred clients as on three machines, all of them on this one."""
+"""`croupier demo --deployed`: analyzer, shuffler, enroller and a few hundred clients, all on this machine."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Role:
 
     def _failed(self, how: str) -> Stopped:
         said = self._log.read_text().strip().splitlines()
-        return Stopped(f"the {self.name} {how}: {said[-1] if said else 'it said nothing'}", 1)
+        return Stopped(f"the {self.name} {how}: {said[-1] if said else 'it printed nothing'}", 1)
 
     def __exit__(self, *_: object) -> None:
         if self._process is None:
@@ -175,7 +175,7 @@ class Training:
         for role in self._roles:
             role.check()
         if problem is not None and problem.status not in _RETRIED:
-            raise Stopped(f"a server says {problem.status}: {problem}", 1)
+            raise Stopped(f"a server answered {problem.status}: {problem}", 1)
         if time.monotonic() > self._deadline:
             raise Stopped(f"nothing moved for {_PATIENCE:.0f} seconds" + (f": {problem}" if problem else ""), 1)
         self._stopping.wait(PAUSE)
@@ -242,8 +242,8 @@ class Outcome:
 def demo_deployed(users: int | None, epsilon: float, delta: float, as_json: bool) -> None:
     """The whole of it: start, train, show, stop. Whatever happens, nothing keeps running and no file stays."""
     require_extra()
-    real("delta", delta, above=0, below=1, remedy="Take less than 1 / users.")
-    count = whole("users", USERS if users is None else users, at_least=20, at_most=2000, remedy="A few hundred are a good show.")
+    real("delta", delta, above=0, below=1, remedy="Choose less than 1 / users.")
+    count = whole("users", USERS if users is None else users, at_least=20, at_most=2000, remedy="A few hundred make a good demo.")
     console = messages()
     folder = Path(tempfile.mkdtemp(prefix="croupier-demo-"))
     try:
@@ -261,7 +261,7 @@ def require_extra() -> None:
     """Say how to install what servers need, where it is not installed."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
-        allowed = f"used where the servers' packages are installed (not found: {', '.join(missing)})"
+        allowed = f"left out unless the servers' packages are installed (not found: {', '.join(missing)})"
         raise ArgumentError("--deployed", True, allowed, f"To get them: {how_to_install('service')}")
 
 
@@ -296,7 +296,7 @@ def _run(folder: Path, users: int, epsilon: float, delta: float, console: Consol
             Role("shuffler", folder, *_options(at_shuffler, analyzer, keys[0], trusted[0], users)) as shuffler,
         ):
             where = f"{_page_of(analyzer.url, trusted[0])} Shuffler: {shuffler.url}. Enroller: {enroller.url}."
-            say(console, f"{where} All on this machine alone; they stop by themselves.")
+            say(console, f"{where} All of them run on this machine only and stop by themselves.")
             clients = [
                 Client(
                     shuffler.url,
@@ -329,7 +329,7 @@ def _encoded(people: Piece) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _judged(model: TableModel, task: Task, folders: tuple[Path, Path, Path], seconds: float) -> Outcome:
-    """The model before people it has not seen, beside a fit that sees everybody's records."""
+    """Judge the model on people it has not seen, next to a fit that sees everybody's records."""
     at_analyzer, at_shuffler, at_enroller = folders
     estimator = model.estimator
     (X, y), (X_new, y_new) = _encoded(patients(task.users, seed=0)), _encoded(patients(_JUDGES, seed=1))
@@ -395,7 +395,7 @@ def _page_of(url: str, ca: Path) -> str:
     """Where to look: the analyzer's page, if it has one."""
     with suppress(ServerError):
         if b"<html" in Server(url, ca=ca, timeout=5).send("/"):
-            return f"Dashboard: {url}/ (its certificate is home-made, so a browser will warn)."
+            return f"Dashboard: {url}/ (its certificate is self-signed, so a browser will warn)."
     return f"Analyzer: {url}."
 
 
@@ -403,8 +403,8 @@ def _show(outcome: Outcome) -> None:
     console = Console()
     say(
         console,
-        f"\n{outcome.users} clients answered {outcome.rounds} rounds over TLS connections of their own, {outcome.seconds:.0f} "
-        f"seconds in all. Accuracy on {_JUDGES:,} other people:\n",
+        f"\n{outcome.users} clients answered {outcome.rounds} rounds, each over its own TLS connections, in {outcome.seconds:.0f} "
+        f"seconds. Accuracy on {_JUDGES:,} other people:\n",
     )
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
     rows = {
@@ -416,12 +416,12 @@ def _show(outcome: Outcome) -> None:
         table.add_row(name, f"{100 * value:.1f} %", style="bold" if name.startswith("Croupier") else None)
     console.print(table)
     console.print()
-    say(console, "So few people cannot drown much noise; with thousands the gap closes (croupier demo).", "dim")
-    say(console, f"Promised: {outcome.guarantee}.")
+    say(console, "With so few people the noise weighs heavily; with thousands the gap closes (croupier demo).", "dim")
+    say(console, f"Guarantee: {outcome.guarantee}.")
     say(
         console,
-        f"A client's answers are {outcome.bits_per_user:,} noisy bits in all. They travelled as masked counts, in reports of "
-        f"{outcome.bytes_per_user:,} bytes together, seals and headers included.",
+        f"Each client sent {outcome.bits_per_user:,} noisy bits in total. They travelled as masked counts, in reports of "
+        f"{outcome.bytes_per_user:,} bytes in total, seals and headers included.",
     )
     databases = {
         "analyzer": outcome.analyzer_database,
@@ -429,7 +429,7 @@ def _show(outcome: Outcome) -> None:
         "enroller": outcome.enroller_database,
     }
     for name, held in databases.items():
-        say(console, f"\nIn the {name}'s database now:")
+        say(console, f"\nThe {name}'s database now holds:")
         for what, number in held.items():
             say(console, f"  {number:>6,}  {what}")
     say(console, "\nThese people were synthetic, and everything was deleted. To run it for real: docs/deploy.md.", "dim")

@@ -1,4 +1,4 @@
-"""`croupier fit`: from a file of records and a schema to a model that keeps a promise."""
+"""`croupier fit`: from a file of records and a schema to a model with a guarantee."""
 
 from __future__ import annotations
 
@@ -48,12 +48,14 @@ def fit(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet, a file or a folder of them.")],
     target: Annotated[str | None, typer.Option(help="Column to predict; default: the schema's.")] = None,
     schema: Annotated[Path | None, typer.Option(help="TOML file of public facts; see croupier schema.")] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where the model goes.")] = Path("model.json"),
-    task: Annotated[str | None, typer.Option(help=f"{', '.join((*TASKS, *INTERVALS))}; default: by the schema's target.")] = None,
-    epsilon: Annotated[float, typer.Option(help="Privacy loss of a user: 1 is a strong promise, 4 a moderate one.")] = 1.0,
+    output: Annotated[Path, typer.Option("--output", "-o", help="File for the model.")] = Path("model.json"),
+    task: Annotated[
+        str | None, typer.Option(help=f"{', '.join((*TASKS, *INTERVALS))}; default: chosen by the schema's target.")
+    ] = None,
+    epsilon: Annotated[float, typer.Option(help="Privacy loss per user: 1 is a strong promise, 4 a moderate one.")] = 1.0,
     delta: Annotated[float | None, typer.Option(help="Default: 1e-6, or 0.1 / users if that is less.")] = None,
     interactivity: Annotated[
-        str, typer.Option(help="sequential (each user asked once) or full (all in every round).")
+        str, typer.Option(help="sequential (each user is asked once) or full (everybody is asked in every round).")
     ] = "sequential",
     lots: Annotated[
         str,
@@ -64,10 +66,13 @@ def fit(
     ] = None,
     honest: Annotated[float, typer.Option(help="Fraction of users trusted to add their noise.")] = 1.0,
     radius: Annotated[float | None, typer.Option(help="Largest norm of the weights.")] = None,
-    rule: Annotated[str, typer.Option(help="practical; bound, with a bound on the loss; plain, centred, whitened.")] = "practical",
-    rounds: Annotated[int | None, typer.Option(help="Rounds; default: by the rule.")] = None,
+    rule: Annotated[
+        str, typer.Option(help="practical; bound (has a proved bound on the loss); plain, centred or whitened.")
+    ] = "practical",
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds; default: chosen by the rule.")] = None,
     max_inflation: Annotated[
-        float | None, typer.Option(help="Noise over the least possible: more takes fewer bits. Default: 1.05, or 1.5 if rotated.")
+        float | None,
+        typer.Option(help="Noise relative to the least possible; more noise takes fewer bits. Default: 1.05, or 1.5 if rotated."),
     ] = None,
     method: Annotated[
         str | None,
@@ -78,8 +83,8 @@ def fit(
     coef_bound: Annotated[
         float | None,
         typer.Option(
-            help="For --task linear or logit: no true coefficient is larger, from the middle to the end of a column's range or "
-            "against a reference. Keeps every interval finite."
+            help="For --task linear or logit: bound on every true coefficient, from the middle to the end of a column's range or "
+            "against a reference level. Keeps every interval finite."
         ),
     ] = None,
     any_width: Annotated[
@@ -88,23 +93,25 @@ def fit(
     ] = False,
     quantile: Annotated[float | None, typer.Option(help="Quantile to predict, for --task quantile.")] = None,
     class_weight: Annotated[
-        list[str] | None, typer.Option(help="CLASS=WEIGHT, a public weight for a rare class; may be given several times.")
+        list[str] | None, typer.Option(help="CLASS=WEIGHT: a public weight for a rare class; repeatable.")
     ] = None,
     invalid: Annotated[
-        str, typer.Option(help="refuse (stop at a record that is not valid) or blank (count it as a public default).")
+        str, typer.Option(help="refuse (stop at an invalid record) or blank (count it as a public default).")
     ] = "refuse",
     data_is_public: Annotated[
         bool, typer.Option("--data-is-public", help="Draft the schema from DATA itself. NOT private.")
     ] = False,
     seed: Annotated[int | None, typer.Option(help="Reproducible randomness. NOT private.")] = None,
-    engine: Annotated[str, typer.Option(help="local (this machine, streams) or ray (a cluster; needs the extra ray).")] = "local",
+    engine: Annotated[str, typer.Option(help="local (this machine, streaming) or ray (a cluster; needs the extra ray).")] = "local",
     address: Annotated[str | None, typer.Option(help="Address of a running Ray cluster; default: a local one.")] = None,
     workers: Annotated[int | None, typer.Option(help="Ray workers; default: one per CPU.")] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="File that lets an interrupted run resume. SECRET until the run ends.")
     ] = None,
-    work_dir: Annotated[Path | None, typer.Option(help="Folder for rows during training (4 bytes per feature and row).")] = None,
-    account: Annotated[Path | None, typer.Option(help="A file that counts what is spent on these people.")] = None,
+    work_dir: Annotated[
+        Path | None, typer.Option(help="Folder for temporary rows during training (4 bytes per feature and row).")
+    ] = None,
+    account: Annotated[Path | None, typer.Option(help="File that records the privacy spent on these people.")] = None,
     sep: Sep = None,
     decimal: Decimal = ".",
     encoding: Encoding = "utf-8",
@@ -114,7 +121,7 @@ def fit(
 ) -> None:
     """Train a model on people's records, privately.
 
-    Ctrl-C ends training after the present round and keeps the model of the rounds done (exit code 3); a second one throws it away.
+    Ctrl-C ends training after the current round and keeps the model so far (exit code 3); a second Ctrl-C discards it.
     """
     check_output(output, force)
     _check_checkpoint(checkpoint, output, data, schema)
@@ -129,7 +136,7 @@ def fit(
         "data_is_public": data_is_public,
         "invalid": invalid,
     }
-    interactivity = one_of("interactivity", interactivity, ("sequential", "full"), "'full' is more exact, and more bits.")
+    interactivity = one_of("interactivity", interactivity, ("sequential", "full"), "'full' is more accurate and sends more bits.")
     of_rounds = {"interactivity": interactivity, "lots": lots, "rule": rule, "rounds": rounds, "radius": radius}
     parameters |= _of_rounds(task, **of_rounds, max_inflation=max_inflation)
     parameters |= _only_for(task, "quantile", quantile=quantile)
@@ -177,7 +184,7 @@ def fit(
 def _check_checkpoint(checkpoint: Path | None, *others: Path | None) -> None:
     """It is deleted in the end: refuse a file that is something else."""
     if checkpoint is not None and checkpoint.resolve() in [other.resolve() for other in others if other is not None]:
-        raise ArgumentError("--checkpoint", str(checkpoint), "a file of its own", "It is deleted when the model is saved.")
+        raise ArgumentError("--checkpoint", str(checkpoint), "a separate file", "It is deleted when the model is saved.")
 
 
 def _facts(
@@ -185,16 +192,18 @@ def _facts(
 ) -> Schema:
     """The schema: from its file, or from data that is declared to be public."""
     if path is not None and data_is_public:
-        remedy = "The schema states the public facts; leave --data-is-public out."
-        raise ArgumentError("--data-is-public", True, "left out beside --schema", remedy)
+        remedy = "The schema states the public facts; remove --data-is-public."
+        raise ArgumentError("--data-is-public", True, "left out with --schema", remedy)
     if path is not None:
         facts = Schema.load(path).with_user(user)
         if target not in (None, facts.target.column):
-            remedy = f"Its classes or range are public facts too: state them under [target] in {path}, or leave --target out."
+            remedy = f"Its classes or range are public facts too: state them under [target] in {path}, or remove --target."
             raise ArgumentError("--target", target, f"the schema's target, {facts.target.column!r}", remedy)
     elif data_is_public:
         if target is None:
-            raise ArgumentError("--target", None, f"one of {', '.join(source.names)}", "Say which column is to be predicted.")
+            raise ArgumentError(
+                "--target", Found("is required"), f"one of {', '.join(source.names)}", "Name the column to predict."
+            )
         say(console, _PUBLIC_WARNING, "bold red")
         facts, _, left_out = draft(source, target, user)
         for reason in left_out:
@@ -202,16 +211,16 @@ def _facts(
     else:
         remedy = (
             f"Draft one from a public sample: croupier schema SAMPLE --target {shlex.quote(target or 'COLUMN')} -o schema.toml, "
-            f"and read it. If the data may be seen by everyone, --data-is-public drafts it from the data."
+            f"and read it. If the data is public, --data-is-public drafts the schema from it."
         )
-        allowed = "a file of public facts (ranges, levels, classes), since no guarantee covers what is read off the data"
+        allowed = "a file of public facts (ranges, levels, classes), because no guarantee covers facts taken from the data"
         raise ArgumentError("--schema", Found("is required"), allowed, remedy)
     return facts
 
 
 _PUBLIC_WARNING = (
-    "warning: --data-is-public: ranges, levels and classes are read off the data itself. No guarantee covers them, and the model "
-    "will say so. Use this for data that everyone may see; otherwise draft a schema from a public sample."
+    "warning: --data-is-public: ranges, levels and classes are taken from the data itself. No guarantee covers them, and the model "
+    "will say so. Use this for public data only; otherwise draft a schema from a public sample."
 )
 
 
@@ -222,7 +231,7 @@ def _of_rounds(task: str | None, **options: Any) -> dict[str, Any]:
         return {name: value for name, value in options.items() if value is not None or name != "radius"}
     for name, value in options.items():
         if value != usual.get(name):
-            remedy = "Its rounds, where it has any, are planned by the forecast: --method moments or rounds chooses."
+            remedy = "The forecast plans its rounds, if it has any; --method moments or rounds chooses between them."
             raise ArgumentError(f"--{name.replace('_', '-')}", value, f"left out for --task {task}", remedy)
     return {}
 
@@ -237,8 +246,8 @@ def _only_for(task: str | None, *needed: str, **option: Any) -> dict[str, Any]:
         raise ArgumentError(
             f"--{name.replace('_', '-')}",
             value,
-            f"left out except for --task {tasks}",
-            f"Add --task {tasks}, if the target fits it.",
+            f"left out unless --task is {tasks}",
+            f"Add --task {tasks} if it suits the target.",
         )
     return option
 
@@ -253,7 +262,7 @@ class _Watching(Shown):
     def forecast(self, expected: WidthForecast) -> None:
         if expected.useless and not self._any_width:
             remedy = "Ask more people, use fewer columns or a larger --epsilon, or leave --task out for a model without intervals"
-            raise Stopped(f"refused, nothing was spent: {expected} {remedy}; --any-width fits all the same.", 2)
+            raise Stopped(f"refused, nothing was spent: {expected} {remedy}; --any-width fits anyway.", 2)
         if self._told:
             say(self._console, str(expected), "dim")
 
@@ -273,8 +282,8 @@ class _Watching(Shown):
     def training(self, schedule: Schedule, delta: float) -> Iterator[None]:
         if self._told and schedule.guarantee.watched is not None:
             known = watched_line(schedule.guarantee, delta)
-            text = "Secret lots have two figures: the epsilon that was asked for, and for an attacker who also knows when each user"
-            say(self._console, f"{text} answered {known}. --interactivity full has one for both.", "dim")
+            text = "Secret lots have two figures: the epsilon you asked for, and, for an attacker who also knows when each user"
+            say(self._console, f"{text} answered, {known}. --interactivity full has one figure for both.", "dim")
         try:
             with super().training(schedule, delta):
                 yield
@@ -295,8 +304,8 @@ def _cut_off(stop: BaseException, rounds: int, checkpoint: Path | None) -> str:
         onward = "With --checkpoint FILE it could have resumed." if rounds else ""
     if rounds == 0:
         return f"{lost}Stopped before anybody answered; no model was saved. {onward}".strip()
-    said = f"{lost}Training ended after {rounds} rounds" if lost else f"thrown away after {rounds} rounds, as asked"
-    spent = "Anyone who watched the bar has seen figures of these rounds, so count the budget as spent."
+    said = f"{lost}Training ended after {rounds} rounds" if lost else f"discarded after {rounds} rounds, as requested"
+    spent = "The progress bar showed figures of these rounds, so count the budget as spent."
     return f"{said}: no model was saved. {spent} {onward}"
 
 
@@ -348,7 +357,7 @@ def _tell(model: TableModel, output: Path, checkpoint: Path | None, console: Con
     if result is None:
         say(console, f"Asked {model.estimator.n_users_:,} users. {model.estimator._asked_how()[1]}")
     else:
-        say(console, f"Trained on {_people(result)} ({result.rounds} rounds).")
+        say(console, f"Trained in {result.rounds} rounds on {_people(result)}.")
     if model.classifies and model.task not in INTERVALS:
         say(console, model.estimator._speaks_for()[0])
     chosen = model.estimator._meaning() if hasattr(model.estimator, "method_") else []  # which way was taken, and why

@@ -1,4 +1,4 @@
-"""`croupier join`: take part in a task with one's own records, which stay here."""
+"""`croupier join`: take part in a task with your own records, which stay on this machine."""
 
 from __future__ import annotations
 
@@ -35,42 +35,40 @@ from .terminal import Decimal, Encoding, Sep, Stopped, clock_text, duration, len
 T = TypeVar("T")
 # Seconds between two looks for a round: at first, and at most (of a round that ends by the clock, at most an eighth of it).
 _PAUSE, _LONGEST_PAUSE = 0.5, 10.0
-# Seconds for which the task itself is waited for, unless --wait says otherwise; and that a rehearsal may take, at least.
+# Seconds to wait for the task itself (default of --wait), and the least that a rehearsal may take.
 _NO_TASK, _REHEARSAL = 60.0, 600.0
 # Exit code where nothing was sent, or not all, and it was not the task's last word: run it again.
 _NOT_DONE = 1
 
 
 def join(  # noqa: PLR0912  (a table of what may be asked)
-    data: Annotated[
-        Path | None, typer.Option(help="This user's records: CSV or Parquet, with the columns of the task's schema.")
-    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Your records: CSV or Parquet, with the columns of the task's schema.")] = None,
     shuffler: Annotated[str | None, typer.Option(help="The shuffler's address.")] = None,
     analyzer_key: Annotated[
         list[str] | None,
-        typer.Option(help="An analyzer's public key, known from elsewhere than the shuffler; may be given again for others."),
+        typer.Option(help="An analyzer's public key, obtained independently of the shuffler; repeatable."),
     ] = None,
     task: Annotated[
         list[str] | None,
-        typer.Option(help="Name of a task, where the shuffler serves many; may be given again. Default: all within your limits."),
+        typer.Option(help="Name of a task, if the shuffler serves several; repeatable. Default: all within your limits."),
     ] = None,
-    tasks: Annotated[bool, typer.Option("--tasks", help="List the tasks and what each reveals; answer nothing.")] = False,
+    tasks: Annotated[bool, typer.Option("--tasks", help="List the tasks and what each would reveal; answer nothing.")] = False,
     rehearse: Annotated[
         Path | None,
-        typer.Option(help="File of tokens: take part as all of them, a row of --data each. For synthetic records alone."),
+        typer.Option(help="File of tokens: take part as all of them, with one row of --data each. For synthetic records only."),
     ] = None,
     token: Annotated[str | None, typer.Option(help="Enrolment token; default: the variable CROUPIER_TOKEN.")] = None,
     link: Annotated[
         str | None,
-        typer.Option(envvar="CROUPIER_LINK", help="An invitation link, in place of --shuffler, --analyzer-key and --token."),
+        typer.Option(envvar="CROUPIER_LINK", help="Invitation link; replaces --shuffler, --analyzer-key and --token."),
     ] = None,
-    folder: Annotated[Path, typer.Option("--dir", help="Where is remembered what was answered.")] = Path(".croupier"),
-    max_epsilon: Annotated[float, typer.Option(help="The weakest promise that is accepted for the whole task.")] = 1.0,
-    max_delta: Annotated[float, typer.Option(help="At this delta.")] = 1e-6,
+    folder: Annotated[Path, typer.Option("--dir", help="Folder that remembers what was answered.")] = Path(".croupier"),
+    max_epsilon: Annotated[float, typer.Option(help="Largest epsilon to accept for the whole task.")] = 1.0,
+    max_delta: Annotated[float, typer.Option(help="Delta of --max-epsilon.")] = 1e-6,
     max_epsilon_if_watched: Annotated[
         float,
         typer.Option(
-            help="With secret lots: the weakest promise to an attacker who also knows when each user answered; inf is any."
+            help="With secret lots: largest epsilon to accept against an attacker who also knows when each user answered; inf: any."
         ),
     ] = MAX_EPSILON_IF_WATCHED,
     ca: Annotated[Path | None, typer.Option(help="Certificates to trust instead of the system's.")] = None,
@@ -78,34 +76,37 @@ def join(  # noqa: PLR0912  (a table of what may be asked)
     decimal: Decimal = ".",
     encoding: Encoding = "utf-8",
     wait: Annotated[
-        float | None, typer.Option(help="Seconds to wait for this user's rounds. Default: until the task should be over.")
+        float | None, typer.Option(help="Seconds to wait for your rounds; default: until the task should be over.")
     ] = None,
     budget_epsilon: Annotated[
         float | None,
         typer.Option(
-            help="What all tasks of all analyzers together may learn within a period; it is remembered. Default: "
-            f"the limit on the ledger, or {exact(DEFAULT_LIMIT.epsilon)}."
+            help="Largest epsilon of all tasks of all analyzers together per period; it is remembered. Default: "
+            f"the ledger's limit, or {exact(DEFAULT_LIMIT.epsilon)}."
         ),
     ] = None,
-    budget_delta: Annotated[float, typer.Option(help="At this delta.")] = 1e-5,
-    period: Annotated[str, typer.Option(help="The length of a period: hours, days or weeks, such as 365d.")] = "365d",
+    budget_delta: Annotated[float, typer.Option(help="Delta of --budget-epsilon.")] = 1e-5,
+    period: Annotated[str, typer.Option(help="Length of a period in hours, days or weeks, such as 365d.")] = "365d",
     budget_file: Annotated[
-        Path, typer.Option(envvar="CROUPIER_BUDGET_FILE", help="The ledger of all that you have answered, one for all tasks.")
+        Path, typer.Option(envvar="CROUPIER_BUDGET_FILE", help="Ledger of everything you have answered, shared by all tasks.")
     ] = Path("~/.croupier/budget.json"),
     invitation: Annotated[
         str | None,
-        typer.Option(envvar="CROUPIER_INVITATION", help="What the task's enroller knows you by, where the task has one."),
+        typer.Option(envvar="CROUPIER_INVITATION", help="Your invitation from the task's enroller, if the task has one."),
     ] = None,
     enroller_ca: Annotated[Path | None, typer.Option(help="Certificates to trust for the enroller.")] = None,
     enroller: Annotated[
         str | None,
-        typer.Option(envvar="CROUPIER_ENROLLER", help="The enroller's address, which came with the invitation: no other gets it."),
+        typer.Option(
+            envvar="CROUPIER_ENROLLER",
+            help="The enroller's address, which came with the invitation; no other server sees the invitation.",
+        ),
     ] = None,
-    max_report_bytes: Annotated[int, typer.Option(help="The longest report that is made.")] = MAX_REPORT_BYTES,
-    ledger: Annotated[bool, typer.Option("--ledger", help="Show the ledger, and answer nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The ledger as JSON.")] = False,
+    max_report_bytes: Annotated[int, typer.Option(help="Longest report to send, in bytes.")] = MAX_REPORT_BYTES,
+    ledger: Annotated[bool, typer.Option("--ledger", help="Show the ledger; answer nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --ledger: print JSON.")] = False,
 ) -> None:
-    """Answer a task's rounds from this machine. The task's signature and its promise are checked here; records do not leave.
+    """Answer a task's rounds from this machine. It checks the task's signature and promise here; records do not leave it.
 
     With --ledger: show what all tasks together may have learned about you, and what is left of your budget.
     """
@@ -124,13 +125,13 @@ def join(  # noqa: PLR0912  (a table of what may be asked)
     given = {"--data": data or tasks, "--shuffler": shuffler, "--analyzer-key": analyzer_key}
     if shuffler is None or not analyzer_key or not given["--data"]:
         missing = next(name for name, value in given.items() if not value)
-        raise ArgumentError(missing, None, "given", "croupier join --help says what each option is.")
+        raise ArgumentError(missing, None, "given", "croupier join --help explains each option.")
     secret = token or (opened.code if opened else None) or os.environ.get("CROUPIER_TOKEN")
     if not secret and rehearse is None and not tasks:
-        raise ArgumentError("--token", None, "given, or in CROUPIER_TOKEN", "The shuffler's operator enrols clients.")
+        raise ArgumentError("--token", None, "given, or in CROUPIER_TOKEN", "Ask the shuffler's operator for one.")
     if budget.limit() is None and rehearse is None and not tasks:
         budget.allow(DEFAULT_LIMIT)
-        say(messages(), f"Your ledger had no limit. It has one now: {DEFAULT_LIMIT}; --budget-epsilon changes it.")
+        say(messages(), f"Your ledger had no limit; it is now {DEFAULT_LIMIT}. Change it with --budget-epsilon.")
     if opened is not None and opened.code is not None and not tasks:
         secret = _claimed(folder.expanduser(), shuffler, opened.code, ca)
     options = {
@@ -156,20 +157,22 @@ def join(  # noqa: PLR0912  (a table of what may be asked)
     except (RefusedTaskError, WireError) as refusal:
         raise Stopped(f"refused: {refusal}", 2) from None
     except ServerError as problem:
-        raise Stopped(f"the shuffler says {problem.status or 'nothing'}: {str(problem).strip()}. Run it again later.", 1) from None
+        raise Stopped(
+            f"the shuffler answered {problem.status or 'nothing'}: {str(problem).strip()}. Run the command again later.", 1
+        ) from None
 
 
 def _pinned(
     link: InvitationLink, shuffler: str | None, analyzer_keys: list[str] | None, enroller: str | None
 ) -> tuple[str, list[str], str | None]:
-    """Whom a link pins; an option that names somebody else is refused."""
+    """The servers that a link pins; an option that names another one is refused."""
     for name, said, pinned in (
         ("--shuffler", shuffler, link.shuffler),
         *[("--analyzer-key", key, link.analyzer) for key in analyzer_keys or []],
         ("--enroller", enroller, link.enroller),
     ):
         if said is not None and said.rstrip("/") != (pinned or "").rstrip("/"):
-            raise ArgumentError(name, said, f"left out, or {pinned}, which the link pins", "A link is believed as a whole.")
+            raise ArgumentError(name, said, f"left out, or {pinned}, which the link pins", "A link cannot be overridden.")
     return link.shuffler, [link.analyzer], link.enroller
 
 
@@ -178,13 +181,15 @@ def _claimed(folder: Path, shuffler: str, code: str, ca: Path | None) -> str:
     try:
         return claimed_token(folder, server, code)
     except ServerError as problem:
-        raise Stopped(f"the shuffler says {problem.status or 'nothing'}: {str(problem).strip()}. Run it again later.", 1) from None
+        raise Stopped(
+            f"the shuffler answered {problem.status or 'nothing'}: {str(problem).strip()}. Run the command again later.", 1
+        ) from None
     finally:
         server.close()
 
 
 def _answer(client: Client, data: Path, dialect: Dialect, wait: float | None) -> None:
-    """Every round that wants an answer until the task needs no more of this user, or the time is up."""
+    """Answer every round that asks this user, until the task needs no more of them or the time is up."""
     deadline = time.monotonic() + (_NO_TASK if wait is None else wait)
     task = patiently(client.task, deadline)
     if wait is None:
@@ -209,12 +214,12 @@ def _answer(client: Client, data: Path, dialect: Dialect, wait: float | None) ->
         except ServerError as late:
             if late.status != TOO_LATE:
                 raise
-            say(messages(), "A report came too late, says the shuffler. It is counted all the same, and no other takes its place.")
+            say(messages(), "The shuffler says that a report came too late. It counts as spent anyway, and is not sent again.")
             continue
         if sent is not None:
             answered, pause = answered + 1, _PAUSE
             what = f"Covered round {sent.round}" if sent.cover else f"Answered round {sent.round}"
-            say(messages(), f"{what}; nothing but sealed noise left this machine.")
+            say(messages(), f"{what}; only sealed noise left this machine.")
             if sent.blank:
                 say(messages(), f"It was blank: {_why_blank(reading, task)}.")
             if sent.cover and sent.round == task.schedule.rounds:
@@ -237,33 +242,43 @@ def _is_over(client: Client, lot: Lot, deadline: float) -> bool:
 
 
 def _conclude(client: Client, task: Task, answered: int, end: End | None, missed: bool) -> None:
-    """Say what became of it where not everything that the task asks was answered; the exit code says whether to come again."""
+    """Say what happened if not everything was answered; the exit code says whether to run it again."""
     rounds = max(phase.rounds for phase in task.schedule.phases)
     if answered:
         if task.schedule.interactivity == "full" and not task.query.remembers and end is None and client.answered() < rounds:
-            raise Stopped(f"{client.answered()} of {rounds} rounds were answered in time; the same command goes on", _NOT_DONE)
+            raise Stopped(
+                f"{client.answered()} of {rounds} rounds were answered in time; run the same command to resume", _NOT_DONE
+            )
         return
     if client.answered():
-        what = "no round is open that it has not answered" if task.query.remembers else "it is not asked again"
-        raise Stopped(f"this user has answered the task before, and {what}; nothing was sent", 0)
+        what = "no other round is open" if task.query.remembers else "is not asked again"
+        raise Stopped(f"this user has already answered the task, and {what}; nothing was sent", 0)
     if end is not None:
         raise Stopped(f"{str(end).rstrip('.')}; this user has not answered, and nothing was sent", _NOT_DONE)
     if missed:
-        raise Stopped("this user's round is over, and no other asks it; nothing was sent. Start earlier next time", _NOT_DONE)
-    raise Stopped("no round has asked this user in time; nothing was sent. Run the same command again", _NOT_DONE)
+        raise Stopped(
+            "this user's round is over, and no other round asks this user; nothing was sent. Start earlier next time", _NOT_DONE
+        )
+    raise Stopped("no round asked this user in time; nothing was sent. Run the same command again", _NOT_DONE)
 
 
 def _collect(client: Client, task: Task, deadline: float) -> None:
     """Get this user's tokens where the task has an enroller, and say who sees the invitation if nobody was demanded."""
     if task.enroller is not None and client.demands.enroller is None:
-        say(messages(), f"Tokens come from {task.enroller.address}, by the task's word alone; --enroller says who it must be.")
+        say(
+            messages(),
+            f"Tokens come from {task.enroller.address}, which only the task vouches for; pin the enroller with --enroller.",
+        )
     patiently(client.collect, deadline)
 
 
 def _lot(client: Client, task: Task, deadline: float) -> Lot | None:
     """Say on this terminal when this user is asked and what is promised; refuse to wait where the time would not do."""
     if task.secret is None:
-        say(messages(), f"{length_line(task)} This waits until it has answered, up to {duration(deadline - time.monotonic())}.")
+        say(
+            messages(),
+            f"{length_line(task)} This command waits for up to {duration(deadline - time.monotonic())} until it has answered.",
+        )
         return None
     lot = patiently(client.lot, deadline)
     figures = client.demands.figures(task)
@@ -271,20 +286,18 @@ def _lot(client: Client, task: Task, deadline: float) -> Lot | None:
     cover = task.secret.cover
     if lot.round is None:
         if not cover:
-            raise Stopped("this user is asked in no round; nothing was sent", 0)
-        say(messages(), "This user is asked in no round: it sends cover alone.")
+            raise Stopped("no round asks this user; nothing was sent", 0)
+        say(messages(), "No round asks this user, who sends cover traffic only.")
         return lot
     last = duration(task.secret.seconds)
-    begins = "may be open now" if lot.wait == 0 else f"begins {clock_text(lot.wait)} at the soonest, in {duration(lot.wait)},"
+    begins = "may be open now" if lot.wait == 0 else f"begins {clock_text(lot.wait)} at the earliest, in {duration(lot.wait)},"
     number = f"{lot.round} of {task.schedule.rounds}"
-    say(messages(), f"This user's round is {number}, {begins} and takes answers for {last}. Keep that to yourself.")
+    say(messages(), f"This user's round is {number}, {begins} and takes answers for {last}. Keep this secret.")
     if cover or client.answered():
         return lot
     if time.monotonic() + lot.wait >= deadline:
-        raise Stopped(
-            f"run it again {clock_text(lot.wait)}, or without --wait: it then waits by itself. Nothing was sent", _NOT_DONE
-        )
-    say(messages(), "Leave this running: it answers by itself then, and ends.")
+        raise Stopped(f"run it again {clock_text(lot.wait)}, or without --wait, which waits by itself. Nothing was sent", _NOT_DONE)
+    say(messages(), "Leave this running: it will answer then, and end.")
     return lot
 
 
@@ -329,27 +342,27 @@ def _show(budget: DeviceBudget, as_json: bool) -> None:
     if values["tasks"]:
         console.print(table)
     else:
-        typer.echo("No task was answered yet.")
-    typer.echo(f"Everything together: epsilon {values['epsilon']} at delta {delta}, whenever you look.")
+        typer.echo("No task has been answered yet.")
+    typer.echo(f"All tasks together: epsilon {values['epsilon']} at delta {delta}, at any time.")
     typer.echo(
-        "To an observer who also knows when you answered, even if the shuffler tells: "
+        "Against an attacker who also knows when you answered, even if the shuffler reveals it: "
         f"epsilon {values['epsilon if watched']} at delta {delta}."
     )
     if limit is None:
-        typer.echo("There is no limit: --budget-epsilon sets one.")
+        typer.echo("There is no limit; set one with --budget-epsilon.")
         return
     used = values["limit"]
     typer.echo(
-        f"Limit: {limit}. Used of it within the last {period_text(limit.seconds)}: {used['used of mu^2']} of mu^2, "
+        f"Limit: {limit}. Used in the last {period_text(limit.seconds)}: {used['used of mu^2']} of mu^2, "
         f"{used['used of slack']} of slack."
     )
 
 
 def _why_blank(reading: Future[Any], task: Task) -> str:
-    """Why an answer says nothing of the records, for whoever holds them."""
+    """Why an answer says nothing about the records, for the person who holds them."""
     if task.query.blanks and reading.done() and (problem := reading.exception()) is not None:
         return f"the records cannot be read ({str(problem).rstrip('.')})"
-    return f"the records were not ready {task.pace / 2:g} seconds after the round came"
+    return f"the records were not ready {task.pace / 2:g} seconds after the round opened"
 
 
 def _table_query(task: Task, data: Path) -> TaskQuery:
@@ -368,7 +381,7 @@ _TALKING = 8
 
 
 def patiently(ask: Callable[[], T], deadline: float) -> T:
-    """What the shuffler says; where it cannot be reached or says to come later, again until the time is up."""
+    """Ask the shuffler; if it cannot be reached or says to come later, ask again until the time is up."""
     pause = _PAUSE
     while True:
         try:
@@ -378,7 +391,7 @@ def patiently(ask: Callable[[], T], deadline: float) -> T:
                 raise
             if pause == _PAUSE:
                 cause = f"{problem.status or 'nothing'}: {str(problem).strip()}"
-                say(messages(), f"The shuffler says {cause}. It is asked again for {duration(deadline - time.monotonic())}.")
+                say(messages(), f"The shuffler answered {cause}. Retrying for {duration(deadline - time.monotonic())}.")
             time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
             pause = min(1.2 * pause, _LONGEST_PAUSE)
 
@@ -411,7 +424,7 @@ class TasksAt:
         listed = patiently(lambda: listed_tasks(server), self.deadline)
         if listed is None:  # a shuffler of one task
             if names:
-                raise ArgumentError("--task", names[0], "left out: this shuffler serves one task", "Leave it out.")
+                raise ArgumentError("--task", names[0], "left out: this shuffler serves one task", "Remove it.")
             return [_Task("", base, self._signer(server), self.folder)]
         while not self._chosen(listed, names, states) and time.monotonic() < self.deadline:  # one may be about to begin
             time.sleep(_PAUSE)
@@ -422,7 +435,7 @@ class TasksAt:
         for name in names:
             if not any(name in (one.name, one.task) for one in known):
                 stranger = any(name in (one.name, one.task) for one in chosen)
-                why = "is signed by a key that you do not know" if stranger else "is none of this shuffler's that runs"
+                why = "is signed by a key that you do not know" if stranger else "is not a running task of this shuffler"
                 raise ArgumentError("--task", Found(f"{name} {why}"), "one that --tasks lists", "Check the name and the keys.")
         return [_Task(one.name, base + one.path, one.analyzer, folder_of(self.folder, one.task), one.state) for one in known]
 
@@ -446,7 +459,7 @@ class TasksAt:
         """Take part in all tasks within the limits, at the same time; in their order, until the budget allows no more."""
         tasks = self.tasks(names)
         if not tasks:
-            raise Stopped("no task of an analyzer that you know runs here; nothing was sent", 0)
+            raise Stopped("no task of an analyzer that you know is running here; nothing was sent", 0)
         if len(tasks) == 1:
             take_part(self._client(tasks[0], token, budget))
             return
@@ -480,7 +493,7 @@ class TasksAt:
         return Client(one.address, token, one.key, folder=one.folder, budget=budget, **self.options, **more)
 
     def show(self, budget: DeviceBudget) -> None:
-        """The tasks of known analyzers, with what each promises, and whether the limits allow it."""
+        """Show the tasks of known analyzers, what each promises, and whether the limits allow it."""
         table = Table("name", "state", "task", "what it says", "users", "reveals", "you", box=None, pad_edge=False)
         for one in self.tasks(states=("running", "paused", "ended")):
             client, words, verdict = self._client(one, "-", budget), ["-", "-", "-", "-"], "would join"
@@ -499,9 +512,9 @@ class TasksAt:
     # A rehearsal: everybody at once, on this machine.
 
     def rehearse(self, names: Sequence[str], tokens: Path, data: Path, dialect: Dialect) -> None:
-        """Take part as many synthetic people, a row of a table each: answers leave when they are ready, and each has a ledger."""
+        """Take part as many synthetic people, one row of a table each: answers leave when ready, and each person has a ledger."""
         people = tokens.read_text().split()
-        say(messages(), f"{len(people):,} people of {tokens} take part with a row of {data} each: for synthetic records alone.")
+        say(messages(), f"{len(people):,} people of {tokens} take part with one row of {data} each; use synthetic records only.")
         for one in self.tasks(names):
             clients = [
                 Client(one.address, token, one.key, folder=one.folder / "rehearsal" / str(place), at_once=True, **self.options)
@@ -509,7 +522,9 @@ class TasksAt:
             ]
             task = patiently(clients[0].task, self.deadline)
             if task.query.remembers:
-                raise ArgumentError("--rehearse", str(tokens), "of a task that is over within a run", "A stream takes days.")
+                raise ArgumentError(
+                    "--rehearse", str(tokens), "left out for a task that takes days", "A stream cannot be rehearsed."
+                )
             X, y = task.query.read_file(data, dialect)
             if len(X) < len(people):
                 raise ArgumentError("--data", str(data), f"a table of {len(people):,} rows, one per token", f"It has {len(X):,}.")
@@ -539,7 +554,7 @@ class TasksAt:
 
 
 def _outcome(name: str, client: Client, take_part: Callable[[Client], None]) -> tuple[str, int]:
-    """What became of one of several tasks, in a line, and the exit code that it alone would have."""
+    """What happened to one of several tasks, in a line, and the exit code that it alone would have."""
     try:
         take_part(client)
     except Stopped as stopped:
@@ -547,5 +562,8 @@ def _outcome(name: str, client: Client, take_part: Callable[[Client], None]) -> 
     except (RefusedTaskError, WireError, ArgumentError) as refusal:
         return f"{name}: refused: {refusal}", 2
     except ServerError as problem:
-        return f"{name}: the shuffler says {problem.status or 'nothing'}: {str(problem).strip()}. Run it again later.", 1
+        return (
+            f"{name}: the shuffler answered {problem.status or 'nothing'}: {str(problem).strip()}. Run the command again later.",
+            1,
+        )
     return f"{name}: answered", 0

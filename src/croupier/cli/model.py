@@ -1,4 +1,4 @@
-"""`croupier predict`: a model's answers for the records of a file, batch by batch."""
+"""`croupier predict`: a model's predictions for the records of a file, batch by batch."""
 
 from __future__ import annotations
 
@@ -36,12 +36,10 @@ Write = Callable[[Any], None]
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="What croupier fit wrote.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="File from croupier fit.")],
     data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet with the feature columns; no target needed.")],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A .csv or .parquet file; otherwise printed as CSV.")
-    ] = None,
-    proba: Annotated[bool, typer.Option("--proba", help="A probability for every class as well.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A .csv or .parquet file; default: print CSV.")] = None,
+    proba: Annotated[bool, typer.Option("--proba", help="Add a probability for every class.")] = False,
     sep: Sep = None,
     decimal: Decimal = ".",
     encoding: Encoding = "utf-8",
@@ -53,7 +51,7 @@ def predict(
         columns = prediction_columns(table_model, proba=proba)
     if output is not None:
         if output.suffix not in (".csv", ".parquet"):
-            raise ArgumentError("-o", str(output), "named .csv or .parquet", "The ending says which it is to be.")
+            raise ArgumentError("-o", str(output), "named .csv or .parquet", "The suffix chooses the format.")
         check_output(output, force)
     source, console, rows = Source(data, Dialect(sep, decimal, encoding)), messages(), 0
     watcher = Shown(console, shown=console.is_terminal and output is not None)
@@ -63,7 +61,7 @@ def predict(
             write(batch)
             rows += len(batch)
     if output is not None:
-        say(console, f"{rows:,} predictions in {output}.")
+        say(console, f"Wrote {rows:,} predictions to {output}.")
 
 
 @contextmanager
@@ -85,31 +83,33 @@ def _print(batch: Any, header: bool) -> None:
     typer.echo(text.getvalue().to_pybytes().decode(), nl=False)
 
 
-# `croupier evaluate`: how well a model does on people whom it has not seen, beside the best constant answer.
+# `croupier evaluate`: how well a model does on people it has not seen, compared with the best constant answer.
 
 _REMINDER = (
-    "NOT PRIVATE: these scores are about the people in this file, releases that the model's guarantee does not cover. Look at"
-    " them, and do not publish them. With --epsilon the scores are private, and have error bars."
+    "NOT PRIVATE: these scores reveal something about the people in this file, and the model's guarantee does not cover them. Do"
+    " not publish them. With --epsilon the scores are private and have error bars."
 )
 
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="What croupier fit wrote.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="File from croupier fit.")],
     data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet with the feature columns and the target.")],
     epsilon: Annotated[
-        float | None, typer.Option(help="Ask the people in DATA privately, with this privacy loss; otherwise NOT private.")
+        float | None, typer.Option(help="Evaluate privately, with this privacy loss per person in DATA; without it, NOT private.")
     ] = None,
     delta: Annotated[float | None, typer.Option(help="With --epsilon. Default: 1e-6, or 0.1 / users if that is less.")] = None,
     honest: Annotated[float, typer.Option(help="With --epsilon: fraction of people trusted to add their noise.")] = 1.0,
-    account: Annotated[Path | None, typer.Option(help="With --epsilon: a file that counts what is spent on these people.")] = None,
+    account: Annotated[
+        Path | None, typer.Option(help="With --epsilon: file that records the privacy spent on these people.")
+    ] = None,
     sep: Sep = None,
     decimal: Decimal = ".",
     encoding: Encoding = "utf-8",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Compare a model's predictions with the truth, beside the best constant answer: scores of a classifier, or errors.
+    """Score a model's predictions against the truth, next to the best constant answer.
 
-    With --epsilon in one private round, with error bars; without, as they are, NOT private.
+    With --epsilon: in one private round, with error bars. Without it: exact scores, NOT private.
     """
     table_model, source, console = TableModel.load(model), Source(data, Dialect(sep, decimal, encoding)), messages()
     watcher = Shown(console, shown=console.is_terminal and not as_json)
@@ -126,7 +126,9 @@ def evaluate(
         return
     if delta is not None or account is not None:
         name = "--delta" if delta is not None else "--account"
-        raise ArgumentError(name, delta or str(account), "given with --epsilon only", "Without --epsilon nothing is private.")
+        raise ArgumentError(
+            name, delta or str(account), "left out without --epsilon", "Add --epsilon: without it the scores are not private."
+        )
     comparison = evaluate_table(table_model, source, watcher=watcher)
     if as_json:
         plain = {"rows": comparison.rows} | comparison.scores
@@ -147,33 +149,36 @@ def _show(model: TableModel, scores: dict[str, float], constant: dict[str, float
     console.print(table)
 
 
-# `croupier report`: a model's promise as one HTML page, for people who were not there.
+# `croupier report`: a model's promise as one HTML page, for readers who did not run the fit.
 
 _EPSILONS = (0.1, 0.3, 1.0, 3.0, 8.0)
 
 
 def report(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="What croupier fit wrote, or save() of an estimator.")],
-    data: Annotated[Path | None, typer.Option(help="CSV or Parquet to compare with a model without privacy on.")] = None,
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="File from croupier fit or an estimator's save().")],
+    data: Annotated[
+        Path | None, typer.Option(help="Public CSV or Parquet on which to compare with a model without privacy.")
+    ] = None,
     data_is_public: Annotated[
-        bool, typer.Option("--data-is-public", help="Everyone may see --data, and scores on it: NOT covered by the guarantee.")
+        bool,
+        typer.Option("--data-is-public", help="Declare that --data, and scores on it, are public: NOT covered by the guarantee."),
     ] = False,
-    sweep: Annotated[bool, typer.Option("--sweep", help="Fit on --data with other epsilons as well; takes a while.")] = False,
-    title: Annotated[str | None, typer.Option(help="Headline of the page.")] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where the page goes.")] = Path("report.html"),
+    sweep: Annotated[bool, typer.Option("--sweep", help="Also fit on --data with other epsilons; takes a while.")] = False,
+    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="File for the page.")] = Path("report.html"),
     sep: Sep = None,
     decimal: Decimal = ".",
     encoding: Encoding = "utf-8",
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Write one HTML file: the promise in plain words, how training went, noise and bits, and what is assumed."""
+    """Write one HTML file: the promise in plain words, how training went, noise, bits, and assumptions."""
     check_output(output, force)
     _check_options(data, data_is_public, sweep)
     (estimator, schema), console = load_any(model), messages()
     if schema is not None:
         estimator.feature_names_in_ = np.array(Encoder(schema).names, dtype=object)  # what the page calls the columns
     if data is not None and schema is None:
-        remedy = "Only croupier fit writes the schema down; for other models, give html_report the rows in Python."
+        remedy = "Only models from croupier fit have a schema; for others, pass the rows to html_report in Python."
         raise ArgumentError("--data", str(data), "left out for a model without a schema", remedy)
     X, y = (
         (None, None) if data is None or schema is None else _records(schema, Source(data, Dialect(sep, decimal, encoding)), console)
@@ -190,18 +195,16 @@ def report(
             tables=[TableModel(schema, estimator).summary()] if schema and type(estimator) in INTERVALS.values() else (),
         )
     write_whole(output, page.encode())
-    say(Console(), f"Report: {output}. Open it in a browser; it is one file and loads nothing.")
+    say(Console(), f"Report: {output}. Open it in a browser; it is one self-contained file.")
 
 
 def _check_options(data: Path | None, data_is_public: bool, sweep: bool) -> None:
     if data is not None and not data_is_public:
-        remedy = (
-            "Scores on private people are releases that no guarantee covers: leave --data out, or use data that everyone may see."
-        )
-        raise ArgumentError("--data", str(data), "beside --data-is-public", remedy)
+        remedy = "No guarantee covers scores on private records: remove --data, or use public data and add --data-is-public."
+        raise ArgumentError("--data", str(data), "declared public by --data-is-public", remedy)
     if data is None and (data_is_public or sweep):
         name = "--sweep" if sweep else "--data-is-public"
-        raise ArgumentError(name, True, "beside --data", "Say which public file to compare on, or leave it out.")
+        raise ArgumentError(name, True, "left out without --data", "Name a public file with --data, or remove the option.")
 
 
 def load_any(path: Path) -> tuple[Any, Schema | None]:
@@ -219,7 +222,7 @@ def _records(schema: Schema, source: Source, console: Console) -> tuple[NDArray[
     """All rows and targets of a public file, in memory."""
     rows, targets = read_table(schema, source, watcher=Shown(console, shown=console.is_terminal))
     if len(targets) < 10:
-        raise ArgumentError("--data", str(source.path), "at least 10 rows", "A comparison on fewer says nothing.")
+        raise ArgumentError("--data", str(source.path), "at least 10 rows", "A comparison on fewer rows says nothing.")
     return rows, targets
 
 
@@ -228,11 +231,11 @@ def _records(schema: Schema, source: Source, console: Console) -> tuple[NDArray[
 
 def show(
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="What croupier fit wrote, or save() of an estimator; or a file of --account.")
+        Path, typer.Argument(metavar="MODEL", help="File from croupier fit or an estimator's save(), or an --account file.")
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Explain a model: who could learn what about whom, and what is assumed; or an account: what was spent on whom."""
+    """Explain a model (who can learn what, under which assumptions) or an account (what was spent on whom)."""
     if is_account(model):
         _show_account(PrivacyAccount(model), as_json)
         return

@@ -70,7 +70,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def end_with(parent: int) -> None:
-    """A worker whose parent is gone, killed even, goes too."""
+    """A worker ends when its parent is gone, even if killed."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -82,7 +82,7 @@ def end_with(parent: int) -> None:
 
 
 class until_stopped:  # noqa: N801  (a context, used like a function)
-    """Waits for Ctrl-C or a request to terminate, and says so to whoever asks."""
+    """Waits for Ctrl-C or a request to terminate, and reports it."""
 
     def __init__(self, also: Any = None) -> None:
         self._event, self._also = threading.Event(), also
@@ -110,7 +110,7 @@ class until_stopped:  # noqa: N801  (a context, used like a function)
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line. What is said never holds anything of a client: the web servers log no requests."""
+    """One JSON object per line. It never contains anything about a client: the web servers log no requests."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z")
@@ -128,21 +128,21 @@ def tls_files(
 
     if behind_proxy:
         if dev or certificate is not None or key is not None:
-            remedy = "Leave out --dev, --certificate and --private-key: they are the proxy's."
-            raise ArgumentError("--behind-proxy", True, "left out where the role ends TLS itself", remedy)
+            remedy = "Remove --dev, --certificate and --private-key: TLS is the proxy's job."
+            raise ArgumentError("--behind-proxy", True, "left out if the role terminates TLS itself", remedy)
         return None
     if dev:
         return development_certificate(folder)
     if certificate is not None and key is not None:
         return _readable_pair(certificate, key)
     if certificate is not None or key is not None or host not in LOOPBACK:
-        remedy = "Give --certificate and --private-key, --behind-proxy, or --dev to try things out on this machine."
-        raise ArgumentError("--certificate", certificate, f"given, and its key, to listen on {host}", remedy)
+        remedy = "Use --certificate and --private-key, --behind-proxy, or --dev to try things out on this machine."
+        raise ArgumentError("--certificate", certificate, f"given with --private-key to listen on {host}", remedy)
     return None
 
 
 def _readable_pair(certificate: Path, key: Path) -> tuple[Path, Path]:
-    """The two files, which a server can use; what is wrong with one of them is said before anything is opened."""
+    """The two files, checked before anything is opened."""
     for option, file in (("--certificate", certificate), ("--private-key", key)):
         try:
             file.read_bytes()
@@ -152,7 +152,7 @@ def _readable_pair(certificate: Path, key: Path) -> tuple[Path, Path]:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
     except (ssl.SSLError, ValueError) as problem:
         reason = getattr(problem, "reason", None) or "it cannot be read"
-        remedy = "Give the certificate, with its chain, and the key that it was made for, without a password."
+        remedy = "Use the certificate with its chain, and its own private key without a password."
         raise ArgumentError(
             "--certificate", str(certificate), f"a PEM certificate that fits --private-key ({reason})", remedy
         ) from None
@@ -166,7 +166,9 @@ def check_port(host: str, port: int) -> None:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except (OSError, OverflowError):
-        raise ArgumentError("--host", host, f"a name of this machine, with port {port}", "0.0.0.0 is all of its names.") from None
+        raise ArgumentError(
+            "--host", host, f"an address of this machine, with port {port}", "0.0.0.0 listens on all addresses."
+        ) from None
     with socket.socket(family, kind, protocol) as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -174,9 +176,9 @@ def check_port(host: str, port: int) -> None:
         except OSError as problem:
             reason = (problem.strerror or str(problem)).lower()
             remedy = (
-                "Another process has it; take another port, or stop that one."
+                "Another process uses it; choose another port, or stop that process."
                 if problem.errno == errno.EADDRINUSE
-                else ("Ports below 1024 need a right of their own." if problem.errno == errno.EACCES else "Check --host, too.")
+                else ("Ports below 1024 need special permission." if problem.errno == errno.EACCES else "Check --host too.")
             )
             raise ArgumentError("--port", port, f"one that can be opened on {host} ({reason})", remedy) from None
 
@@ -198,8 +200,8 @@ def opened(url: str, tables: Any) -> Any:
 def existing_database(folder: Path, name: str) -> str:
     """The database of a role that has one already."""
     if not (folder / f"{name}.db").is_file():
-        remedy = f"Give the --dir of croupier serve {name}, or its --database."
-        raise ArgumentError("--dir", str(folder), f"a {name}'s folder, with its {name}.db", remedy)
+        remedy = f"Use the --dir of croupier serve {name}, or its --database."
+        raise ArgumentError("--dir", str(folder), f"a {name}'s folder, which contains {name}.db", remedy)
     return sqlite_url(folder, name)
 
 
@@ -221,7 +223,7 @@ class ShufflerOptions:
 
     folder: Path
     database: str
-    analyzer: str  # empty where many tasks are served, which the registry names
+    analyzer: str  # empty if many tasks are served, which the registry names
     analyzer_key: str
     host: str
     port: int
@@ -251,7 +253,7 @@ def opened_role(options: ShufflerOptions) -> Any:
         analyzer = public_key("--analyzer-key", options.analyzer_key)
         return ShufflerRole(kept, signing_key(options.folder), analyzer, smallest=options.smallest)
     except WireError as problem:
-        remedy = "Use the options that it was begun with, or a new folder."
+        remedy = "Use the options with which it was started, or a new folder."
         allowed = f"a folder whose task can be served ({problem})"
         raise ArgumentError("--dir", str(options.folder), allowed, remedy) from None
 
@@ -290,10 +292,10 @@ def serve_shuffler(options: ShufflerOptions, ready: Semaphore | None = None) -> 
 
 
 def serve_shufflers(options: ShufflerOptions, processes: int) -> None:
-    """Several processes on one port. One that ends, killed even, is replaced; all end with this one."""
+    """Several processes on one port. One that ends or is killed is replaced; all end with this one."""
 
     if not hasattr(socket, "SO_REUSEPORT"):
-        raise ArgumentError("--processes", processes, "1 on this system", "It has no ports that several processes share.")
+        raise ArgumentError("--processes", processes, "1 on this system", "This system cannot share a port between processes.")
     if options.analyzer:
         opened_role(options).store.close()  # what is wrong is said once, before anything is started
     with closing(_reserved(options)) as port, until_stopped() as stopped:
@@ -347,7 +349,9 @@ def _reserved(options: ShufflerOptions) -> socket.socket:
     try:
         return shared_socket(options.host, options.port)
     except OSError as problem:
-        raise ArgumentError("--port", options.port, f"one that can be opened ({problem.strerror})", "Take another.") from None
+        raise ArgumentError(
+            "--port", options.port, f"one that can be opened ({problem.strerror})", "Choose another port."
+        ) from None
 
 
 def serve_hosting_shuffler(options: Any, ready: Callable[[], None] | None) -> None:

@@ -1,4 +1,4 @@
-"""`croupier reproduce`: the evidence anew, on this machine."""
+"""`croupier reproduce`: run the benchmarks behind the evidence page again, on this machine."""
 
 from __future__ import annotations
 
@@ -37,30 +37,30 @@ class Chapter:
 
 
 PARTS = {
-    "table1": Chapter("rates", "measured rates beside the paper's Table 1", "two minutes", "an hour and a half"),
-    "sum": Chapter("sum", "error and bits of a private mean beside other ways", "10 seconds", "two minutes"),
-    "peers": Chapter("peers", "models beside other libraries'", "a few minutes", "an hour and a half", needs_data=True),
+    "table1": Chapter("rates", "measured rates compared with the paper's Table 1", "two minutes", "an hour and a half"),
+    "sum": Chapter("sum", "error and bits of a private mean compared with other methods", "10 seconds", "two minutes"),
+    "peers": Chapter(
+        "peers", "models compared with those of other libraries", "a few minutes", "an hour and a half", needs_data=True
+    ),
     "statistics": Chapter(
         "private_statistics", "regression, evaluation, descriptions in one round", "two minutes", "twenty minutes", needs_data=True
     ),
-    "flower": Chapter("flower", "a network across devices, in Flower", "five minutes", "half an hour", needs_data=True),
-    "speed": Chapter("speed", "the training path by numpy, compiled, on two cores", "10 seconds", "three minutes"),
+    "flower": Chapter("flower", "training a network across devices, in Flower", "five minutes", "half an hour", needs_data=True),
+    "speed": Chapter("speed", "training with numpy, compiled, and on two cores", "10 seconds", "three minutes"),
 }
 NEED_DATA = [name for name, part in PARTS.items() if part.needs_data]
 
 
 def reproduce(
     what: Annotated[str, typer.Argument(metavar="WHAT", help=f"{', '.join(PARTS)} or all.")],
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Small sizes and few seeds: minutes in all, and nothing is judged.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes and few seeds: takes minutes, and checks no claim.")] = False,
     data: Annotated[Path | None, typer.Option(help=f"Folder with the data sets of {' and '.join(NEED_DATA)}.")] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for tables and figures; default: reproduced, or reproduced/quick.")
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Compute again what is there already.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Recompute finished parts.")] = False,
 ) -> None:
-    """Run the benchmarks behind the evidence page again, and write the page. An interrupted run resumes.
+    """Rerun the benchmarks behind the evidence page, and write the page. An interrupted run resumes.
 
     Exit code 1 if a benchmark finds less than is claimed.
     """
@@ -70,7 +70,7 @@ def reproduce(
     if what == "all" and data is None:
         names = [name for name in names if name not in NEED_DATA]
         for name in NEED_DATA:
-            say(console, f"{name} is left out: it needs --data DIR, a folder with its data sets.", "yellow")
+            say(console, f"{name} is skipped: it needs --data DIR, a folder with its data sets.", "yellow")
     benchmarks = _benchmarks()
     for name in names:
         _check(name, benchmarks, data)
@@ -86,13 +86,13 @@ def reproduce(
         given = ["--data", str(data)] if PARTS[name].needs_data else []
         code = _run(benchmarks, [benchmark, "--out", str(folder), *(["--quick"] if quick else []), *given])
         if code == 130:
-            raise Stopped(f"stopped in {name}. What was finished is kept; resume with: {_again()}")
+            raise Stopped(f"stopped in {name}. Finished parts are kept; resume with: {_again()}")
         failed += [name] if code else []
     page = folder / "evidence.md"
     failed += ["page"] if _run(benchmarks, ["evidence", "--results", str(folder), "--out", str(page)]) else []
-    say(console, f"The page is {page}; the tables and figures lie beside it.")
+    say(console, f"Page: {page}; tables and figures are in the same folder.")
     if failed:
-        raise Stopped(f"not as claimed, or failed: {', '.join(failed)}. Their own words are above.", code=1)
+        raise Stopped(f"not as claimed, or failed: {', '.join(failed)}. See their messages above.", code=1)
 
 
 def _benchmarks() -> Path:
@@ -110,10 +110,10 @@ def _check(name: str, benchmarks: Path, data: Path | None) -> None:
     start = benchmarks / part.benchmark / "__init__.py"
     if not start.exists():
         raise ArgumentError(
-            "WHAT", name, f"one whose benchmark is there: {part.benchmark} is not", "Take a version of croupier that has it."
+            "WHAT", name, f"one whose benchmark is installed: {part.benchmark} is not", "Install a version of croupier that has it."
         )
     if part.needs_data and (data is None or not data.is_dir()):
-        remedy = f"python -m {_module(benchmarks)} {part.benchmark} --help says which."
+        remedy = f"python -m {_module(benchmarks)} {part.benchmark} --help lists them."
         raise ArgumentError("--data", str(data), f"a folder with the data sets of {name}", remedy)
     for package in _missing(start, set()):
         extra = _EXTRAS.get(package)
@@ -149,7 +149,7 @@ def _module(benchmarks: Path) -> str:
 
 
 def _run(benchmarks: Path, options: list[str]) -> int:
-    """A benchmark with its progress passed through; its exit code, 130 if somebody stopped it."""
+    """Run a benchmark with its progress passed through; its exit code, 130 if it was stopped."""
     module = _module(benchmarks)
     roots = [Path(__file__).parents[2], *([benchmarks.parent] if module == "benchmarks" else [])]
     path = os.pathsep.join([*map(str, roots), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -175,5 +175,5 @@ def _stop(running: subprocess.Popen[bytes]) -> None:
 
 
 def _again() -> str:
-    """The command that goes on: the same, but that it begins nothing anew."""
+    """The command that resumes: the same one without --fresh."""
     return shlex.join(["croupier", *(argument for argument in sys.argv[1:] if argument != "--fresh")])

@@ -59,27 +59,29 @@ app = typer.Typer(
 app.add_typer(tasks.app, name="task")
 app.command("rotate-key")(tasks.rotate_key)
 
-Folder = Annotated[Path, typer.Option("--dir", help="The role's folder: its key, its database, its run.")]
+Folder = Annotated[Path, typer.Option("--dir", help="The role's folder, with its key, database and run.")]
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
-Port = Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")]
+Port = Annotated[int, typer.Option(help="Port to listen on; 0 chooses a free one.")]
 Certificate = Annotated[Path | None, typer.Option(help="TLS certificate (PEM).")]
-Key = Annotated[Path | None, typer.Option(help="Its private key (PEM).")]
-Dev = Annotated[bool, typer.Option("--dev", help="Make a certificate for this machine. For trying things out.")]
-BehindProxy = Annotated[bool, typer.Option("--behind-proxy", help="Speak plain http: a proxy on a private network ends TLS.")]
+Key = Annotated[Path | None, typer.Option(help="Private key of the certificate (PEM).")]
+Dev = Annotated[bool, typer.Option("--dev", help="Create a self-signed certificate for this machine, to try things out.")]
+BehindProxy = Annotated[
+    bool, typer.Option("--behind-proxy", help="Speak plain http behind a proxy on a private network that terminates TLS.")
+]
 AddressHeader = Annotated[
     str | None,
-    typer.Option(help="Header in which the proxy says the client's address, to limit requests per address; it must overwrite it."),
+    typer.Option(help="Header in which the proxy states the client's address, for rate limits; the proxy must overwrite it."),
 ]
 
-KeepDays = Annotated[float, typer.Option(help="With many tasks: days after which what is left of an ended one is deleted.")]
+KeepDays = Annotated[float, typer.Option(help="With several tasks: days until the remains of an ended task are deleted.")]
 
-# Exit code of a task that has ended before its time: to start it again changes nothing.
+# Exit code of a task that ended early: starting it again changes nothing.
 ENDED = 3
 
 
 @app.command()
 def key(folder: Folder) -> None:
-    """Print a role's public key, which the other roles need; made on first use."""
+    """Print a role's public key, which the other roles need; the key is created on first use."""
     from ..service.net.server import signing_key  # noqa: PLC0415  (an extra)
 
     if not (folder / "signing.key").exists():
@@ -92,17 +94,18 @@ def enrol(
     folder: Folder,
     clients: Annotated[int, typer.Option(help="How many clients to enrol.")] = 1,
     output: Annotated[
-        str | None, typer.Option("--output", "-o", help="A new file for the tokens, for its owner alone; - is standard output.")
+        str | None,
+        typer.Option("--output", "-o", help="A new file for the tokens, readable by its owner only; - is standard output."),
     ] = None,
     database: DatabaseUrl = None,
 ) -> None:
-    """Enrol clients at a shuffler: a token for each, a line each. Only hashes are kept: a lost token is a lost client."""
+    """Enrol clients at a shuffler and print one token per line. Only hashes are stored, so a lost token cannot be recovered."""
     from ..service.shuffler import rounds  # noqa: PLC0415
 
-    whole("--clients", clients, at_least=1, remedy="Say how many tokens you need.")
+    whole("--clients", clients, at_least=1, remedy="State how many tokens you need.")
     if output is None and not sys.stdout.isatty():
-        remedy = "Name a file, which nobody else can read; or - where a program takes them over."
-        raise ArgumentError("--output", None, "given where tokens do not go to a terminal", remedy)
+        remedy = "Name a file, which only you will be able to read, or use - to pipe the tokens to a program."
+        raise ArgumentError("--output", None, "given unless tokens go to a terminal", remedy)
     if output not in (None, "-"):
         create_private(Path(str(output)), b"")  # before anybody is enrolled
     kept = opened(database or sqlite_url(folder, "shuffler"), rounds.SHUFFLER)
@@ -118,24 +121,28 @@ def enrol(
 @app.command()
 def invite(
     folder: Folder,
-    link: Annotated[str, typer.Option(help="Address of the page that people open: the shuffler's, or where it is hosted.")],
+    link: Annotated[
+        str, typer.Option(help="Address of the page that people open: the shuffler's, or the place where it is hosted.")
+    ],
     analyzer_key: Annotated[str, typer.Option(help="The analyzer's public key, which the link pins.")],
-    output: Annotated[str, typer.Option("--output", "-o", help="A new file: handle and link a line; - is standard output.")],
-    people: Annotated[int, typer.Option(help="How many people to invite, each by a link of their own.")] = 1,
-    expires: Annotated[str, typer.Option(help="After which time a link that nobody has used is void: 12h, 14d, 4w.")] = "14d",
-    shuffler: Annotated[str | None, typer.Option(help="The shuffler's address, where the page is hosted elsewhere.")] = None,
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="A new file with one handle and link per line; - is standard output.")
+    ],
+    people: Annotated[int, typer.Option(help="How many people to invite, each with their own link.")] = 1,
+    expires: Annotated[str, typer.Option(help="Time until an unused link expires: 12h, 14d, 4w.")] = "14d",
+    shuffler: Annotated[str | None, typer.Option(help="The shuffler's address, if the page is hosted elsewhere.")] = None,
     enroller: Annotated[str | None, typer.Option(help="The enroller's address, which the link pins.")] = None,
     sign_in: Annotated[bool, typer.Option("--sign-in", help="People sign in at the enroller (its --oidc-issuer).")] = False,
-    qr: Annotated[Path | None, typer.Option(help="A new folder for QR codes: HANDLE.svg each.")] = None,
+    qr: Annotated[Path | None, typer.Option(help="A new folder for QR codes, one HANDLE.svg per person.")] = None,
     database: DatabaseUrl = None,
 ) -> None:
-    """Enrol people by links: each works on the first device that uses it, and only until it expires."""
+    """Enrol people by links; each works only on the first device that uses it, and until it expires."""
     from ..service.shuffler import rounds  # noqa: PLC0415
     from ..service.shuffler.app import invitation_link  # noqa: PLC0415
     from ..service.shuffler.app import invite as invite_all  # noqa: PLC0415
 
     seconds = period_of(expires, "--expires")
-    whole("--people", people, at_least=1, at_most=rounds.TOGETHER, remedy="Say how many links you need.")
+    whole("--people", people, at_least=1, at_most=rounds.TOGETHER, remedy="State how many links you need.")
     pins = check_links(link, shuffler, analyzer_key, enroller, sign_in)
     if qr is not None:
         check_codes(qr)  # before anybody is enrolled
@@ -152,17 +159,18 @@ def invite(
     if qr is not None:
         write_codes(qr, links)
     say(
-        messages(), f"{people} invited until {time.strftime('%d %b %Y %H:%M', time.localtime(until))}; each link is for one person."
+        messages(),
+        f"Invitations: {people}, valid until {time.strftime('%d %b %Y %H:%M', time.localtime(until))}, one per person.",
     )
 
 
 @app.command()
 def excluded(
     folder: Folder,
-    task: Annotated[str | None, typer.Option(help="The task's name, where the shuffler serves many.")] = None,
+    task: Annotated[str | None, typer.Option(help="The task's name, if the shuffler serves several.")] = None,
     database: DatabaseUrl = None,
 ) -> None:
-    """List the clients whose reports were left out of a round: a name and a round a line."""
+    """List the clients whose reports were left out of a round: one name and round per line."""
     from ..service.shuffler import rounds  # noqa: PLC0415
 
     if task is not None:
@@ -182,10 +190,10 @@ def excluded(
 @app.command()
 def revoke(
     folder: Folder,
-    client: Annotated[list[str], typer.Option(help="A client's name, as `serve excluded` prints it; may be given again.")],
+    client: Annotated[list[str], typer.Option(help="A client's name, as printed by `serve excluded`; repeatable.")],
     database: DatabaseUrl = None,
 ) -> None:
-    """Strike out clients' tokens, so that they take part no more."""
+    """Revoke clients' tokens, so that they can no longer take part."""
     from ..service.shuffler import rounds  # noqa: PLC0415
 
     kept = opened(database or existing_database(folder, "shuffler"), rounds.SHUFFLER)
@@ -193,7 +201,7 @@ def revoke(
     revoked = rounds.revoke(kept, client)
     kept.close()
     if unknown := sorted(set(client) - set(revoked)):
-        remedy = "croupier serve excluded prints names. The others were revoked."
+        remedy = "croupier serve excluded prints the names. The other clients were revoked."
         raise ArgumentError("--client", unknown[0], "the name of an enrolled client", remedy)
     for name in revoked:
         typer.echo(f"{name} is revoked")
@@ -203,9 +211,9 @@ def revoke(
 def shuffler(
     folder: Folder,
     analyzer: Annotated[
-        str | None, typer.Option(help="The analyzer's address, to serve its one task. Default: the tasks of croupier serve task.")
+        str | None, typer.Option(help="The analyzer's address, to serve its only task. Default: the tasks of croupier serve task.")
     ] = None,
-    analyzer_key: Annotated[str | None, typer.Option(help="The analyzer's public key: croupier serve key.")] = None,
+    analyzer_key: Annotated[str | None, typer.Option(help="The analyzer's public key, as printed by croupier serve key.")] = None,
     host: Host = "127.0.0.1",
     port: Port = 8801,
     certificate: Certificate = None,
@@ -213,32 +221,39 @@ def shuffler(
     dev: Dev = False,
     ca: Annotated[Path | None, typer.Option(help="Certificates to trust for the analyzer.")] = None,
     enroller_ca: Annotated[Path | None, typer.Option(help="Certificates to trust for the enroller, which counts blanks.")] = None,
-    smallest: Annotated[int, typer.Option(help="Fewest users in a batch that this shuffler agrees to.")] = 100,
-    page: Annotated[bool, typer.Option("--page", help="Serve the page with which people take part in a browser.")] = False,
-    allow_origin: Annotated[list[str] | None, typer.Option(help="Origin of pages elsewhere that may send here.")] = None,
+    smallest: Annotated[int, typer.Option(help="Fewest users per batch that this shuffler accepts.")] = 100,
+    page: Annotated[bool, typer.Option("--page", help="Serve the page on which people take part in a browser.")] = False,
+    allow_origin: Annotated[
+        list[str] | None, typer.Option(help="Origin of pages hosted elsewhere that may send reports here; repeatable.")
+    ] = None,
     database: DatabaseUrl = None,
     processes: Annotated[int, typer.Option(help="Processes that share the port and the database; one of them leads.")] = 1,
     behind_proxy: BehindProxy = False,
     honest: Annotated[
-        float | None, typer.Option(help="Share of all enrolled people that is honest, where tasks ask fewer than are enrolled.")
+        float | None, typer.Option(help="Share of all enrolled people who are honest, if tasks ask fewer people than are enrolled.")
     ] = None,
     keep_days: KeepDays = 30.0,
     address_header: AddressHeader = None,
     private_enrollers: Annotated[
-        bool, typer.Option("--private-enrollers", help="Ask enrollers in private networks also for tasks added by a token.")
+        bool, typer.Option("--private-enrollers", help="Contact enrollers in private networks even for tasks added by token.")
     ] = False,
 ) -> None:
-    """Take sealed reports of enrolled clients, and forward whole batches in random order."""
-    whole("--processes", processes, at_least=1, at_most=256, remedy="Take about as many as there are cores.")
+    """Collect sealed reports from enrolled clients, and forward whole batches in random order."""
+    whole("--processes", processes, at_least=1, at_most=256, remedy="Choose about as many as there are cores.")
     tls = tls_files(folder, host, certificate, private_key, dev, behind_proxy)
     if processes == 1:  # several share a port, and take it themselves
         check_port(host, port)
     url = database or sqlite_url(folder, "shuffler")
     if (analyzer is None) != (analyzer_key is None):
-        raise ArgumentError("--analyzer-key", analyzer_key, "given with --analyzer, or neither", "Give both for one task.")
+        raise ArgumentError(
+            "--analyzer-key",
+            analyzer_key,
+            "given together with --analyzer",
+            "Give both to serve one task, or neither to serve several.",
+        )
     if honest is not None:
-        real("--honest", honest, above=0, at_most=1, remedy="Say which share of all enrolled people follows the protocol.")
-    real("--keep-days", keep_days, at_least=0, remedy="Say for how many days an ended task is kept.")
+        real("--honest", honest, above=0, at_most=1, remedy="State which share of all enrolled people follows the protocol.")
+    real("--keep-days", keep_days, at_least=0, remedy="State for how many days an ended task is kept.")
     asked = (analyzer or "", analyzer_key or "")
     pages = (page, tuple(allow_origin or ()))
     limits = (not behind_proxy or address_header is not None, address_header)
@@ -253,14 +268,17 @@ def shuffler(
 
 @app.command()
 def page(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write the page into, to be hosted anywhere.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the page, which can be hosted anywhere.")],
 ) -> None:
-    """Write the page with which people take part in a browser, and the digests of its files."""
+    """Write the page on which people take part in a browser, and the digests of its files."""
     from ..service.shuffler.app import copy_page  # noqa: PLC0415
 
     copies = copy_page(output)
     typer.echo((output / "SHA256SUMS").read_text(), nl=False)
-    say(messages(), f"{len(copies)} files in {output}. Start the shuffler with --allow-origin of where they are hosted.")
+    say(
+        messages(),
+        f"Wrote {len(copies)} files to {output}. Start the shuffler with --allow-origin and the origin where they are hosted.",
+    )
 
 
 @app.command()
@@ -276,12 +294,12 @@ def analyzer(  # noqa: PLR0915  (one run, from its file to its end)
     dev: Dev = False,
     processes: Annotated[int, typer.Option(help="Processes that open sealed messages.")] = 2,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing model.")] = False,
-    linger: Annotated[float, typer.Option(help="Seconds to wait, at the end, until the shuffler knows of it.")] = 30.0,
+    linger: Annotated[float, typer.Option(help="Seconds to wait at the end for the shuffler to learn of it.")] = 30.0,
     database: DatabaseUrl = None,
     behind_proxy: BehindProxy = False,
     keep_days: KeepDays = 30.0,
 ) -> None:
-    """Train a model on people whose records never leave them, or ask them one question. The same command resumes it."""
+    """Train a model on people whose records stay with them, or ask them one question. The same command resumes it."""
     from ..service.analyzer.app import analyzer_app  # noqa: PLC0415
     from ..service.analyzer.dashboard import NOISE_ALONE, is_noise_alone  # noqa: PLC0415
     from ..service.analyzer.population import ANALYZER  # noqa: PLC0415
@@ -291,7 +309,7 @@ def analyzer(  # noqa: PLR0915  (one run, from its file to its end)
     from ..service.wire.transports import TRANSPORTS  # noqa: PLC0415
 
     if task is None:
-        real("--keep-days", keep_days, at_least=0, remedy="Say for how many days an ended task is kept.")
+        real("--keep-days", keep_days, at_least=0, remedy="State for how many days an ended task is kept.")
         tls = tls_files(folder, host, certificate, private_key, dev, behind_proxy)
         tasks.serve_analyzer(folder, database or sqlite_url(folder, "analyzer"), host, port, tls, processes, keep_days)
         return
@@ -348,7 +366,7 @@ def plan(
     task: Annotated[Path, typer.Option(help="TOML file of a task, as for `croupier serve analyzer`.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Show what a task file would ask, promise and take, and how long, before anything is served or written."""
+    """Show what a task file would ask, promise and cost, and how long it would take, without serving or writing anything."""
     from ..service.analyzer.dashboard import plan_words, promise_words  # noqa: PLC0415
     from ..service.analyzer.population import no_room  # noqa: PLC0415
     from ..service.shuffler.role import hidden_among  # noqa: PLC0415
@@ -361,9 +379,9 @@ def plan(
         plain = {"users": asked.users, "smallest": hidden_among(asked), "bytes": sizes, "promise": promise}
         typer.echo(json.dumps(whole_time | plain | {"plan": dict(plan_words(asked, 1))}, indent=2))
         return
-    rows = [["time", length_line(asked)], ["people", f"{asked.users:,}: enrol so many before the shuffler hears of the task"]]
+    rows = [["time", length_line(asked)], ["people", f"{asked.users:,}; enrol that many before the shuffler hears of the task"]]
     rows += [["--smallest", f"at most {hidden_among(asked):,}, or the shuffler refuses the task"]]
-    rows += [["bytes", f"{sizes['report']:,} of a report, {sizes['batch']:,} of a batch"], *plan_words(asked, 1)]
+    rows += [["bytes", f"{sizes['report']:,} per report, {sizes['batch']:,} per batch"], *plan_words(asked, 1)]
     shown = Table(box=None, pad_edge=False, show_header=False)
     rows.append(["promise", promise["proved"]])
     rows += [["if watched", words.watched_line(asked.schedule.guarantee, lots.delta)] for lots in _lots(asked)[:1]]
@@ -379,7 +397,7 @@ def _lots(task: Any) -> list[Any]:
 
 
 def _introduce(task: Any) -> None:
-    """Say how a task's reports travel, what one cheat can do, and whether one ends it."""
+    """Say how a task's reports travel, what one cheating client can do, and whether one can end the task."""
     from ..service.analyzer.population import no_room  # noqa: PLC0415
     from ..service.wire.transports import TRANSPORTS  # noqa: PLC0415
 
@@ -390,7 +408,7 @@ def _introduce(task: Any) -> None:
 
 
 def _finish(population: Any, folder: Path, stopped: threading.Event, linger: float, reason: str | None = None) -> None:
-    """Say that the task has ended: a page that stays, and the shuffler's word that it knows, for which it is waited a while."""
+    """Say that the task has ended: write a page that stays, and wait a while for the shuffler to acknowledge it."""
     from ..service.analyzer.dashboard import Dashboard, page  # noqa: PLC0415
 
     def declared() -> str:
@@ -401,35 +419,41 @@ def _finish(population: Any, folder: Path, stopped: threading.Event, linger: flo
     (folder / "run.html").write_text(population.store.insist(declared, stopped.is_set), encoding="utf-8")
     say(messages(), f"Page of the run: {folder / 'run.html'}.")
     if not population.ending.wait(linger, stopped):
-        say(messages(), "The shuffler has not heard of the end; the same command says it again.", "yellow")
+        say(messages(), "The shuffler has not heard of the end; run the same command to tell it again.", "yellow")
 
 
 def _is_copy(output: Path, saved: Path) -> bool:
     return output.is_file() and saved.is_file() and output.read_bytes() == saved.read_bytes()
 
 
-# `croupier serve enroller`: the third party that says who is a person, its keys and its invitations.
+# `croupier serve enroller`: the third party that decides who is a real person, its keys and its invitations.
 
 
 @app.command("enroller-keys")
 def enroller_keys(
     folder: Folder,
-    address: Annotated[str, typer.Option(help="Where clients will reach the enroller, such as https://enroller.example:8803.")],
-    slots: Annotated[int, typer.Option(help="Tokens a person: 1; with secret lots, or in the full model, the rounds.")] = 1,
-    blanks: Annotated[int, typer.Option(help="With secret lots: tokens a slot for the shuffler's blanks, as the task says.")] = 0,
+    address: Annotated[
+        str, typer.Option(help="Address at which clients will reach the enroller, such as https://enroller.example:8803.")
+    ],
+    slots: Annotated[
+        int, typer.Option(help="Tokens per person: 1, or the number of rounds with secret lots or full interactivity.")
+    ] = 1,
+    blanks: Annotated[
+        int, typer.Option(help="With secret lots: tokens per slot for the shuffler's blanks, as stated by the task.")
+    ] = 0,
     shuffler_key: Annotated[str | None, typer.Option(help="With --blanks: the shuffler's public key.")] = None,
 ) -> None:
-    """Print an enroller's public keys, for the task file's `enroller`; made on first use, for one task."""
+    """Print an enroller's public keys, for the task file's `enroller`; they are created on first use, for one task."""
     from ..service.enroller import blank_rule, token_keys  # noqa: PLC0415  (an extra)
     from ..service.wire.enrolment import MOST_BLANKS, EnrollerKeys, check_address  # noqa: PLC0415
 
-    whole("--slots", slots, at_least=1, at_most=10_000, remedy="Say in how many rounds a user is asked.")
+    whole("--slots", slots, at_least=1, at_most=10_000, remedy="State in how many rounds a user is asked.")
     from ..service.analyzer.task_file import public_key  # noqa: PLC0415
 
-    whole("--blanks", blanks, at_least=0, at_most=MOST_BLANKS, remedy="Say how many blanks a round has at most.")
+    whole("--blanks", blanks, at_least=0, at_most=MOST_BLANKS, remedy="State how many blanks a round has at most.")
     if (blanks > 0) != (shuffler_key is not None):
-        remedy = "The enroller signs blanks for that shuffler alone."
-        raise ArgumentError("--shuffler-key", shuffler_key, "given with --blanks, and only then", remedy)
+        remedy = "The enroller signs blanks for that shuffler only."
+        raise ArgumentError("--shuffler-key", shuffler_key, "given if and only if --blanks is", remedy)
     if shuffler_key is not None:
         public_key("--shuffler-key", shuffler_key)
     check_address("--address", address)
@@ -443,42 +467,45 @@ def enroller_keys(
 
 @app.command()
 def invitations(people: Annotated[int, typer.Option(help="How many people to invite.")] = 1) -> None:
-    """Print new invitations, one a person, for `croupier serve enroller --people FILE`."""
+    """Print new invitations, one per person, for `croupier serve enroller --people FILE`."""
     from ..service.enroller import new_invitation  # noqa: PLC0415
 
-    for _ in range(whole("--people", people, at_least=1, remedy="Say how many invitations you need.")):
+    for _ in range(whole("--people", people, at_least=1, remedy="State how many invitations you need.")):
         typer.echo(new_invitation())
 
 
 @app.command()
 def enroller(
     folder: Folder,
-    people: Annotated[
-        Path | None, typer.Option(help="Text file of invitations, one per person, a line each; - is standard input.")
-    ] = None,
+    people: Annotated[Path | None, typer.Option(help="Text file of invitations, one per line; - is standard input.")] = None,
     host: Host = "127.0.0.1",
     port: Port = 8803,
     certificate: Certificate = None,
     private_key: Key = None,
     dev: Dev = False,
     database: DatabaseUrl = None,
-    allow_origin: Annotated[list[str] | None, typer.Option(help="Origin of pages that may ask for tokens here.")] = None,
+    allow_origin: Annotated[
+        list[str] | None, typer.Option(help="Origin of pages that may request tokens here; repeatable.")
+    ] = None,
     behind_proxy: BehindProxy = False,
     address_header: AddressHeader = None,
-    address: Annotated[str | None, typer.Option(help="With --oidc-issuer: where people reach this enroller.")] = None,
+    address: Annotated[str | None, typer.Option(help="With --oidc-issuer: address at which people reach this enroller.")] = None,
     oidc_issuer: Annotated[
-        str | None, typer.Option(help="OpenID provider: who signs in there is invited, each account once.")
+        str | None, typer.Option(help="OpenID provider: anyone who signs in there is invited, each account once.")
     ] = None,
     oidc_client: Annotated[str | None, typer.Option(help="This enroller's client ID at the provider.")] = None,
     oidc_secret: Annotated[
-        str | None, typer.Option(envvar="CROUPIER_OIDC_SECRET", help="Its secret there, if it has one; better by the variable.")
+        str | None,
+        typer.Option(
+            envvar="CROUPIER_OIDC_SECRET", help="Its secret at the provider, if it has one; prefer the environment variable."
+        ),
     ] = None,
     oidc_require: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE: a claim that an account must have; may be given again.")
+        list[str] | None, typer.Option(help="NAME=VALUE: a claim that an account must have; repeatable.")
     ] = None,
     oidc_ca: Annotated[Path | None, typer.Option(help="Certificates to trust for the provider.")] = None,
 ) -> None:
-    """Sign tokens for invited people, unseen: so that a shuffler cannot make up users. Run by a third party."""
+    """Sign tokens blindly for invited people, so that a shuffler cannot invent users. To be run by a third party."""
     from ..service.enroller import (  # noqa: PLC0415
         ENROLLER,
         EnrollerRole,
@@ -510,7 +537,7 @@ def enroller(
         typer.echo(f"enroller on {served.url}")
         if people is not None:
             file = "standard input" if people == Path("-") else people
-            typer.echo(f"{len(invited)} people invited by {file}, {new} of them new")
+            typer.echo(f"{len(invited)} people invited by {file}, {new} of them new.")
         stopped.wait()
 
 
@@ -518,16 +545,16 @@ def enroller(
 
 
 def check_links(link: str, shuffler: str | None, analyzer_key: str, enroller: str | None, sign_in: bool) -> dict[str, Any]:
-    """What every link pins; refuses addresses that a page could not be opened at or would not send to."""
+    """What every link pins; refuses addresses at which a page could not be opened or to which it would not send."""
     parts = urlsplit(link)
     if not re.fullmatch(r"https?://[^\s?#]+", link):
-        raise ArgumentError("--link", link, "an address like https://shuffler.example/", "Give the page's address, without a #.")
+        raise ArgumentError("--link", link, "an address like https://shuffler.example/", "Use the page's address, without a #.")
     require_private_way(link, "--link")
     public_key("--analyzer-key", analyzer_key)
     if enroller is not None:
         require_private_way(enroller, "--enroller")
     if sign_in and enroller is None:
-        raise ArgumentError("--sign-in", True, "left out without --enroller", "Say at which enroller people sign in.")
+        raise ArgumentError("--sign-in", True, "left out without --enroller", "Name the enroller at which people sign in.")
     where = shuffler or f"{parts.scheme}://{parts.netloc}"
     require_private_way(where, "--shuffler")
     return {"analyzer": analyzer_key.lower(), "shuffler": where, "enroller": enroller, "sign_in": sign_in}
@@ -537,14 +564,14 @@ def check_codes(folder: Path) -> None:
     """Refuse to draw QR codes where nothing can draw them, or into a folder that has others."""
     if find_spec("segno") is None:
         remedy = f"It comes with the extra `service`: {how_to_install('service')}"
-        raise ArgumentError("--qr", str(folder), "left out where segno is not installed", remedy)
+        raise ArgumentError("--qr", str(folder), "left out unless segno is installed", remedy)
     if folder.exists():
-        raise ArgumentError("--qr", str(folder), "a new folder", "Old and new codes would be mixed up.")
+        raise ArgumentError("--qr", str(folder), "a new folder", "Otherwise old and new codes would be mixed up.")
     folder.mkdir(parents=True, mode=0o700)
 
 
 def write_codes(folder: Path, links: Mapping[str, str]) -> None:
-    """A QR code of each link, in a file for its owner alone: whoever sees one can use it."""
+    """A QR code of each link, in a file that only its owner can read: anyone who sees one can use it."""
     import segno  # noqa: PLC0415
 
     for name, link in links.items():
@@ -561,12 +588,12 @@ def sign_in_of(folder: Path, role: Any, provider: tuple[Any, ...], address: str 
     issuer, client, secret, required, ca = provider
     for name, value in (("--oidc-client", client), ("--address", address)):
         if not value:
-            raise ArgumentError(name, value, "given with --oidc-issuer", "The provider knows this enroller by both.")
+            raise ArgumentError(name, value, "given with --oidc-issuer", "The provider identifies this enroller by both.")
     require_private_way(address or "", "--address")
     claims = dict(one.partition("=")[::2] for one in required)
     if not all(re.fullmatch(r"[^=]+=.+", one) for one in required):
         raise ArgumentError("--oidc-require", required, "NAME=VALUE", "For example email_verified=true.")
     if find_spec("jwt") is None:
         remedy = f"It comes with the extra `service`: {how_to_install('service')}"
-        raise ArgumentError("--oidc-issuer", issuer, "left out where PyJWT is not installed", remedy)
+        raise ArgumentError("--oidc-issuer", issuer, "left out unless PyJWT is installed", remedy)
     return SignIn(Provider(issuer, client, secret, claims, ca), invitation_key(folder), address or "", origins, role.admit)

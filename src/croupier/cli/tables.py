@@ -30,15 +30,15 @@ from ..validation import ArgumentError, Found
 from .terminal import Decimal, Encoding, Sep, Shown, check_output, messages, named_as_options, say, warnings_said
 
 _HEAD = """\
-# Public facts for croupier fit. Everything here is taken as known to everybody: no guarantee covers it.
-# It was drafted from {sample}, so it is public only if that sample is.
-# Read it and correct it: ranges that you can defend without the data (values outside are clipped), all levels
-# and classes that may occur (other levels count as none; other classes are refused). Delete what is no feature.
-# scale = "log" is for amounts and counts that spread over orders of magnitude.
+# Public facts for croupier fit. Everything here is treated as public: no guarantee covers it.
+# Drafted from {sample}, so it is public only if that sample is.
+# Read and correct it: ranges that you can justify without the data (values outside are clipped), and all levels
+# and classes that may occur (other levels count as none, other classes are refused). Delete columns that are not features.
+# scale = "log" suits amounts and counts that span orders of magnitude.
 """
 
 
-# Wide guesses that need no look at the data: what anybody would say of adults.
+# Wide guesses made without the data: what anyone would say about adults.
 _GUESS = """\
 [target]
 column = "ill"
@@ -63,10 +63,12 @@ _PEOPLE, _OTHERS = 20_000, 5_000
 
 
 def example(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the files go; made if it is not there.")] = Path("."),
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder for the files; created if it does not exist.")] = Path(
+        "."
+    ),
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
-    """Write a synthetic table to try everything on: people.csv, new.csv (other people) and guess.toml (wide public ranges)."""
+    """Write a synthetic table to try things out: people.csv, new.csv (other people) and guess.toml (wide public ranges)."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {
         "people.csv": example_csv(_PEOPLE, seed=0),
@@ -82,10 +84,10 @@ def example(
 
 
 def schema(
-    sample: Annotated[Path, typer.Argument(metavar="SAMPLE", help="A PUBLIC sample, CSV or Parquet: never private records.")],
+    sample: Annotated[Path, typer.Argument(metavar="SAMPLE", help="A PUBLIC sample (CSV or Parquet), never private records.")],
     target: Annotated[str, typer.Option(help="Column to predict.")],
     user_column: Annotated[str | None, typer.Option(help="Column that identifies the person each row belongs to.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the schema goes; otherwise it is printed.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File for the schema; default: print it.")] = None,
     sep: Sep = None,
     decimal: Decimal = ".",
     encoding: Encoding = "utf-8",
@@ -105,8 +107,8 @@ def schema(
         write_whole(output, text.encode())
     say(
         console,
-        "The sample must be public: everything in the schema is taken as known to everybody, and no guarantee covers it. "
-        "A sample of the private records is not public.",
+        "The sample must be public: everything in the schema is treated as public, and no guarantee covers it. "
+        "A sample of private records is not public.",
         "bold yellow",
     )
     if facts.target.classes is not None and target in notes:
@@ -118,48 +120,49 @@ def schema(
 # `croupier describe`: what a table looks like, privately, and a schema for `croupier fit`.
 
 _DESCRIBED_HEAD = """\
-# Public facts for croupier fit. Ranges were described privately, from {people}: {promise}.
-# Levels and classes are those that were listed beforehand. Read it, and delete what is no feature.
+# Public facts for croupier fit. The ranges come from a private description of {people}: {promise}.
+# Levels and classes are those listed beforehand. Read it, and delete columns that are not features.
 {left_out}"""
 
 
 def describe(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet, a file or a folder of them.")],
-    epsilon: Annotated[float, typer.Option(help="Privacy loss of everybody who is asked.")],
+    epsilon: Annotated[float, typer.Option(help="Privacy loss of each person asked.")],
     delta: Annotated[float | None, typer.Option(help="Default: 1e-6, or 0.1 / users if that is less.")] = None,
     guess: Annotated[
-        Path | None, typer.Option(help="TOML file of wide guesses; default: the header's columns, as numbers.")
+        Path | None, typer.Option(help="TOML file of wide guesses; default: the columns in the header, as numbers.")
     ] = None,
     target: Annotated[str | None, typer.Option(help="Column to predict; needed for -o.")] = None,
-    ranges: Annotated[list[str] | None, typer.Option("--range", help="COLUMN=LOW..HIGH, a generous guess; repeatable.")] = None,
-    levels: Annotated[list[str] | None, typer.Option("--levels", help="COLUMN=A,B,C, all that count; repeatable.")] = None,
+    ranges: Annotated[list[str] | None, typer.Option("--range", help="COLUMN=LOW..HIGH: a generous guess; repeatable.")] = None,
+    levels: Annotated[list[str] | None, typer.Option("--levels", help="COLUMN=A,B,C: the levels to count; repeatable.")] = None,
     whole: Annotated[list[str] | None, typer.Option("--whole", help="COLUMN of whole numbers; repeatable.")] = None,
-    leave_out: Annotated[list[str] | None, typer.Option("--leave-out", help="COLUMN not to be described; repeatable.")] = None,
+    leave_out: Annotated[list[str] | None, typer.Option("--leave-out", help="COLUMN to skip; repeatable.")] = None,
     share: Annotated[
-        float | None, typer.Option(help="Set aside this share of the people for it, 0.1 say: it costs the others nothing.")
+        float | None, typer.Option(help="Ask only this share of the people, such as 0.1; the others spend nothing.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where a schema for croupier fit goes.")] = None,
-    page: Annotated[Path | None, typer.Option("--html", help="Where a page with pictures goes.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File for a schema that croupier fit can use.")] = None,
+    page: Annotated[Path | None, typer.Option("--html", help="File for an HTML page with charts.")] = None,
     user_column: Annotated[
         str | None, typer.Option(help="Column that identifies the person each row belongs to; otherwise each row is a person.")
     ] = None,
     honest: Annotated[float, typer.Option(help="Fraction of users trusted to add their noise.")] = 1.0,
-    account: Annotated[Path | None, typer.Option(help="A file that counts what is spent on the people who are asked.")] = None,
+    account: Annotated[Path | None, typer.Option(help="File that records the privacy spent on the people asked.")] = None,
     seed: Annotated[int | None, typer.Option(help="Reproducible randomness. NOT private.")] = None,
-    work_dir: Annotated[Path | None, typer.Option(help="Folder for rows while the file is read.")] = None,
+    work_dir: Annotated[Path | None, typer.Option(help="Folder for temporary rows while the file is read.")] = None,
     sep: Sep = None,
     decimal: Decimal = ".",
     encoding: Encoding = "utf-8",
     as_numbers: Annotated[
-        bool, typer.Option("--as-numbers", help="Take CSV columns of which nothing is said for numbers; text wastes its part.")
+        bool,
+        typer.Option("--as-numbers", help="Treat undeclared CSV columns as numbers; text columns waste their part of epsilon."),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what each column is taken for, and ask nobody.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print how each column would be treated, and ask nobody.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Look at all columns in one private round: quantiles, means, shares, what is missing; and write a schema.
+    """Describe all columns in one private round (quantiles, means, shares, missing values), and write a schema.
 
-    Nothing is read off the data without noise. Names of columns are public, and what you guess of them.
+    Nothing is taken from the data without noise. Column names and your guesses are public.
     """
     for path in filter(None, (output, page)):
         check_output(path, force)
@@ -177,7 +180,9 @@ def describe(
         )
         if output is not None and (guesses.target is None or len(guesses.columns) < 2):
             found = guesses.target if len(guesses.columns) > 1 else "the only column"
-            raise ArgumentError("--target", found, f"one of {', '.join(source.names)}", "The schema says what is to be predicted.")
+            raise ArgumentError(
+                "--target", found, f"one of {', '.join(source.names)}", "The schema states which column to predict."
+            )
         for reason in guesses.left_out:
             say(console, f"warning: column left out, {reason}", "yellow")
         for line in guesses.lines():
@@ -188,10 +193,10 @@ def describe(
         if guesses.undeclared and not as_numbers:
             remedy = (
                 "Use --range COLUMN=LOW..HIGH, --levels COLUMN=A,B, --leave-out COLUMN or a --guess file: each takes a part of "
-                "epsilon; --as-numbers takes all of them for numbers. Nobody was asked."
+                "epsilon; --as-numbers treats them all as numbers. Nobody was asked."
             )
-            columns = Found(f"{'has' if len(guesses.undeclared) == 1 else 'have'} no range, levels or type")
-            raise ArgumentError(", ".join(guesses.undeclared), columns, "declared", remedy)
+            undeclared = Found(f"is missing for {', '.join(guesses.undeclared)}")
+            raise ArgumentError("--range or --levels", undeclared, "given for every column", remedy)
         with warnings_said(console):
             description = describe_table(
                 source,
@@ -248,31 +253,31 @@ def left_out_of(schema: Schema, notes: Mapping[str, str]) -> list[str]:
 def _tell(description: Description, page: Path | None) -> None:
     console = Console()
     console.print(description_table(description))
-    say(console, f"{description.people}, one private round; {description.promise}. Error bars are 95 %, sampling included.")
+    say(console, f"{description.people}, one private round; {description.promise}. Errors are 95 %, sampling included.")
     for name, line in description.hints.items():
         say(console, f"{name}: {line}", "yellow")
     if description.aside is not None:
-        by = "name" if description.of is None else "place in the file"
-        say(console, f"They were chosen by their {by}. The others have spent nothing: a fit with this schema asks only them.")
+        by = "name" if description.of is None else "position in the file"
+        say(console, f"They were chosen by {by}. The others have spent nothing: a fit with this schema asks only them.")
     if page is not None:
-        say(console, f"Page: {page}. Open it in a browser; it is one file and loads nothing.")
+        say(console, f"Page: {page}. Open it in a browser; it is one self-contained file.")
 
 
 def words(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet, a file or a folder of them.")],
     column: Annotated[str, typer.Option(help="Column of texts.")],
-    epsilon: Annotated[float, typer.Option(help="Privacy loss of everybody who is asked.")],
+    epsilon: Annotated[float, typer.Option(help="Privacy loss of each person asked.")],
     delta: Annotated[float | None, typer.Option(help="Default: 1e-6, or 0.1 / users if that is less.")] = None,
     user_column: Annotated[
         str | None, typer.Option(help="Column that identifies the person each row belongs to; otherwise each row is a person.")
     ] = None,
-    per_person: Annotated[int, typer.Option(help="How many texts of a person count.")] = 1,
-    max_bytes: Annotated[int, typer.Option(help="Where longer texts are cut.")] = 32,
-    cells: Annotated[int, typer.Option(help="Cells of the table, a power of two; more find more texts.")] = 1 << 15,
-    mistakes: Annotated[float, typer.Option(help="Bound on the expected number of texts that nobody holds.")] = 0.01,
-    page: Annotated[Path | None, typer.Option("--html", help="Where a page with pictures goes.")] = None,
+    per_person: Annotated[int, typer.Option(help="How many texts per person count.")] = 1,
+    max_bytes: Annotated[int, typer.Option(help="Longer texts are cut to this many bytes.")] = 32,
+    cells: Annotated[int, typer.Option(help="Cells of the hash table, a power of two; more cells find more texts.")] = 1 << 15,
+    mistakes: Annotated[float, typer.Option(help="Bound on the expected number of reported texts that nobody has.")] = 0.01,
+    page: Annotated[Path | None, typer.Option("--html", help="File for an HTML page with charts.")] = None,
     honest: Annotated[float, typer.Option(help="Fraction of users trusted to add their noise.")] = 1.0,
-    account: Annotated[Path | None, typer.Option(help="A file that counts what is spent on the people who are asked.")] = None,
+    account: Annotated[Path | None, typer.Option(help="File that records the privacy spent on the people asked.")] = None,
     seed: Annotated[int | None, typer.Option(help="Reproducible randomness. NOT private.")] = None,
     sep: Sep = None,
     decimal: Decimal = ".",
@@ -280,7 +285,7 @@ def words(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Find texts that many people hold, which nobody has to know beforehand, in one private round."""
+    """Find the texts that many people have, without a list of candidates, in one private round."""
     if page is not None:
         check_output(page, force)
     source, console = Source(data, Dialect(sep, decimal, encoding)), messages()
@@ -303,28 +308,30 @@ def words(
         return
     _show(answer, column)
     if page is not None:
-        say(Console(), f"Page: {page}. Open it in a browser; it is one file and loads nothing.")
+        say(Console(), f"Page: {page}. Open it in a browser; it is one self-contained file.")
 
 
 def table(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet, a file or a folder of them.")],
-    columns: Annotated[list[str], typer.Option("--columns", help="One to three columns; with --by one column of numbers.")],
-    epsilon: Annotated[float, typer.Option(help="Privacy loss of everybody who is asked.")],
+    columns: Annotated[list[str], typer.Option("--columns", help="One to three columns; with --by, one column of numbers.")],
+    epsilon: Annotated[float, typer.Option(help="Privacy loss of each person asked.")],
     more: Annotated[list[str] | None, typer.Argument(metavar="[COLUMN]...", help="Further columns.")] = None,
     delta: Annotated[float | None, typer.Option(help="Default: 1e-6, or 0.1 / users if that is less.")] = None,
-    by: Annotated[list[str] | None, typer.Option("--by", help="Column whose values are groups; repeatable.")] = None,
+    by: Annotated[list[str] | None, typer.Option("--by", help="Column whose values define the groups; repeatable.")] = None,
     schema: Annotated[Path | None, typer.Option(help="Schema file with the levels and ranges of the columns.")] = None,
-    levels: Annotated[list[str] | None, typer.Option("--levels", help="COLUMN=A,B,C, all that count; repeatable.")] = None,
-    ranges: Annotated[list[str] | None, typer.Option("--range", help="COLUMN=LOW..HIGH, cut into --bins; repeatable.")] = None,
-    edges: Annotated[list[str] | None, typer.Option("--edges", help="COLUMN=0,18,65,120, the ends of bins; repeatable.")] = None,
-    bins: Annotated[int | None, typer.Option(help="Bins of a --range. Default: 8, with --by 64.")] = None,
-    marginals: Annotated[float, typer.Option(help="Part of the answer for the columns' own counts; 0.3 for large tables.")] = 0.0,
+    levels: Annotated[list[str] | None, typer.Option("--levels", help="COLUMN=A,B,C: the levels to count; repeatable.")] = None,
+    ranges: Annotated[list[str] | None, typer.Option("--range", help="COLUMN=LOW..HIGH, divided into --bins; repeatable.")] = None,
+    edges: Annotated[list[str] | None, typer.Option("--edges", help="COLUMN=0,18,65,120: the edges of bins; repeatable.")] = None,
+    bins: Annotated[int | None, typer.Option(help="Bins per --range; default: 8, or 64 with --by.")] = None,
+    marginals: Annotated[
+        float, typer.Option(help="Share of the budget for the columns' own counts; 0.3 suits large tables.")
+    ] = 0.0,
     user_column: Annotated[
         str | None, typer.Option(help="Column that identifies the person each row belongs to; otherwise each row is a person.")
     ] = None,
-    page: Annotated[Path | None, typer.Option("--html", help="Where a page with pictures goes.")] = None,
+    page: Annotated[Path | None, typer.Option("--html", help="File for an HTML page with charts.")] = None,
     honest: Annotated[float, typer.Option(help="Fraction of users trusted to add their noise.")] = 1.0,
-    account: Annotated[Path | None, typer.Option(help="A file that counts what is spent on the people who are asked.")] = None,
+    account: Annotated[Path | None, typer.Option(help="File that records the privacy spent on the people asked.")] = None,
     seed: Annotated[int | None, typer.Option(help="Reproducible randomness. NOT private.")] = None,
     sep: Sep = None,
     decimal: Decimal = ".",
@@ -332,9 +339,9 @@ def table(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Count people in all combinations of some columns, or look at a number within groups, in one private round.
+    """Count people in all combinations of columns, or summarise a number per group, in one private round.
 
-    Levels and ranges are public: state them without having looked at the data. What is none of them is counted as other.
+    Levels and ranges are public: state them without having looked at the data. All other values are counted as "other".
     """
     if page is not None:
         check_output(page, force)
@@ -343,8 +350,8 @@ def table(
     names = [*columns, *(more or ())]
     for name in [*names, *(by or ())]:
         if name not in facts:
-            remedy = "State --levels, --range or --edges of it, or a --schema: they are public, and chosen without the data."
-            raise ArgumentError("--columns", name, "a column of which something is stated", remedy)
+            remedy = "Give its --levels, --range or --edges, or a --schema: they are public, and chosen without the data."
+            raise ArgumentError("--columns", name, "a column with stated levels, range or edges", remedy)
     with named_as_options("delta", "honest", "seed", "epsilon", "bins", "marginals", "columns", "by"):
         answer = table_of(
             source,
@@ -366,7 +373,7 @@ def table(
     typer.echo(str(answer.value))
     say(Console(), _promise(answer))
     if page is not None:
-        say(Console(), f"Page: {page}. Open it in a browser; it is one file and loads nothing.")
+        say(Console(), f"Page: {page}. Open it in a browser; it is one self-contained file.")
 
 
 def _facts(schema: Path | None, levels: dict[str, str], ranges: dict[str, str], edges: dict[str, str]) -> dict[str, Any]:
@@ -379,27 +386,27 @@ def _facts(schema: Path | None, levels: dict[str, str], ranges: dict[str, str], 
                 facts[name] = [float(end) for end in text.split(mark)]
             except ValueError:
                 example = "0..120" if mark == ".." else "0,18,65,120"
-                raise ArgumentError(f"{option} {name}", text, f"numbers, as {example}", "Mend it.") from None
+                raise ArgumentError(f"{option} {name}", text, f"numbers, such as {example}", "Correct it.") from None
             if (mark == "..") != (len(facts[name]) == 2):
-                allowed = "two ends, as 0..120" if mark == ".." else "three ends or more, as 0,18,65"
-                raise ArgumentError(f"{option} {name}", text, allowed, "For equal bins say --range, for others --edges.")
+                allowed = "two ends, such as 0..120" if mark == ".." else "three edges or more, such as 0,18,65"
+                raise ArgumentError(f"{option} {name}", text, allowed, "Use --range for equal bins, --edges for others.")
     return facts
 
 
 def choose(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet of people whom no model was fitted on.")],
-    models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="What croupier fit wrote, two or more.")],
-    epsilon: Annotated[float, typer.Option(help="Privacy loss of everybody in DATA.")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet of people on whom no model was fitted.")],
+    models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="Two or more files from croupier fit.")],
+    epsilon: Annotated[float, typer.Option(help="Privacy loss of each person in DATA.")],
     delta: Annotated[float | None, typer.Option(help="Default: 1e-6, or 0.1 / users if that is less.")] = None,
     honest: Annotated[float, typer.Option(help="Fraction of users trusted to add their noise.")] = 1.0,
-    account: Annotated[Path | None, typer.Option(help="A file that counts what is spent on the people in DATA.")] = None,
+    account: Annotated[Path | None, typer.Option(help="File that records the privacy spent on the people in DATA.")] = None,
     seed: Annotated[int | None, typer.Option(help="Reproducible randomness. NOT private.")] = None,
     sep: Sep = None,
     decimal: Decimal = ".",
     encoding: Encoding = "utf-8",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Choose the best of several models, in one private round for all of them, on people whom none was fitted on."""
+    """Choose the best of several models in one private round, on people on whom none was fitted."""
     source, console = Source(data, Dialect(sep, decimal, encoding)), messages()
     loaded = {str(path): TableModel.load(path) for path in models}
     with named_as_options("delta", "honest", "seed", "epsilon"):
@@ -425,8 +432,8 @@ def _show(answer: Answer, column: str) -> None:
         rows.add_row(escape(word), f"{count:,.0f}", f"+- {1.96 * std:,.0f}")
     console.print(rows)
     length = min(8, found.query.max_bytes)
-    say(console, f"A text of {length} bytes is found from about {found.found_from(length):,.0f} people on (99 %).")
-    say(console, f"At most {found.mistakes:g} of the texts, on average, are held by nobody.")
+    say(console, f"A text of {length} bytes is found (99 %) if at least about {found.found_from(length):,.0f} people have it.")
+    say(console, f"On average at most {found.mistakes:g} of these texts belong to nobody.")
     say(console, _promise(answer))
 
 

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from ..service.analyzer.host import HostedTask
     from ..service.net.registry import Registry
 
-app = typer.Typer(no_args_is_help=True, help="Add, list, pause, resume and end the tasks of a role that serves many.")
+app = typer.Typer(no_args_is_help=True, help="Add, list, pause, resume and end the tasks of a role that serves several.")
 
 Folder = Annotated[Path, typer.Option("--dir", help="The role's folder.")]
-Name = Annotated[str, typer.Option("--name", help="The task's name: it is served at /tasks/NAME.")]
+Name = Annotated[str, typer.Option("--name", help="The task's name; it is served at /tasks/NAME.")]
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def registry_of(folder: Path, database: str | None, role: str | None = None) -> 
 
     found = [name for name in ("shuffler", "analyzer") if (folder / f"{name}.db").is_file()]
     if role is None and database is None and len(found) != 1:
-        raise ArgumentError("--dir", str(folder), "the folder of a shuffler, or of an analyzer", "Start the role first.")
+        raise ArgumentError("--dir", str(folder), "the folder of a shuffler or of an analyzer", "Start the role first.")
     kind = role or (found or [""])[0]
     store = opened(database or sqlite_url(folder, kind), {"shuffler": SHUFFLER, "analyzer": ANALYZER}.get(kind) or role_tables())
     try:
@@ -69,9 +69,11 @@ def registry_of(folder: Path, database: str | None, role: str | None = None) -> 
 @app.command()
 def add(
     folder: Folder,
-    task: Annotated[Path | None, typer.Option(help="At an analyzer: the task's TOML file, copied with the files it names.")] = None,
+    task: Annotated[
+        Path | None, typer.Option(help="At an analyzer: the task's TOML file; it is copied with the files it names.")
+    ] = None,
     name: Annotated[
-        str | None, typer.Option(help="The task's name, under which it is served. Default: that of the file or the address.")
+        str | None, typer.Option(help="The task's name, under which it is served; default: from the file or the address.")
     ] = None,
     shuffler_key: Annotated[str | None, typer.Option(help="The shuffler's public key, instead of the file's.")] = None,
     analyzer: Annotated[str | None, typer.Option(help="At a shuffler: the task's address at its analyzer.")] = None,
@@ -79,13 +81,13 @@ def add(
     ca: Annotated[Path | None, typer.Option(help="At a shuffler: certificates to trust for the analyzer.")] = None,
     database: DatabaseUrl = None,
 ) -> None:
-    """Serve another task from now on; a role that runs begins it within a second."""
+    """Add a task; a running role starts it within a second."""
     from ..service.analyzer.host import add_files, files_of  # noqa: PLC0415
     from ..service.net.registry import Keyring  # noqa: PLC0415
     from ..service.shuffler.host import checked_address, checked_key  # noqa: PLC0415
 
     if (task is None) == (analyzer is None):
-        raise ArgumentError("--task", task, "given at an analyzer, and --analyzer at a shuffler", "Give one of them.")
+        raise ArgumentError("--task", task, "given at an analyzer, and --analyzer at a shuffler", "Give one of the two.")
     if task is not None:
         called = name or task.stem.lower()
         with registry_of(folder, database, "analyzer") as registry:
@@ -94,7 +96,9 @@ def add(
         typer.echo(f"task {called} at /tasks/{called} of this analyzer: {served.users:,} users, {served.schedule.guarantee}")
         return
     if analyzer_key is None:
-        raise ArgumentError("--analyzer-key", None, "given", "The analyzer's croupier serve key prints it.")
+        raise ArgumentError(
+            "--analyzer-key", Found("is required"), "64 hex digits", "croupier serve key prints it at the analyzer."
+        )
     public_key("--analyzer-key", analyzer_key)
     with registry_of(folder, database, "shuffler") as registry:
         address = checked_address(str(analyzer))
@@ -106,9 +110,11 @@ def add(
 
 @app.command("list")
 def list_tasks(
-    folder: Folder, as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False, database: DatabaseUrl = None
+    folder: Folder,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    database: DatabaseUrl = None,
 ) -> None:
-    """List all tasks of a role, with their states."""
+    """List all tasks of a role and their states."""
     with registry_of(folder, database) as registry:
         rows = registry.rows()
     if as_json:
@@ -128,19 +134,19 @@ def _moment(seconds: float | None) -> str:
 
 @app.command()
 def pause(folder: Folder, name: Name, database: DatabaseUrl = None) -> None:
-    """Open no new round of a task. A round that is open ends as it would."""
+    """Pause a task: open no new rounds. An open round ends normally."""
     _change(folder, name, database, "paused")
 
 
 @app.command()
 def resume(folder: Folder, name: Name, database: DatabaseUrl = None) -> None:
-    """Go on with a task that was paused."""
+    """Resume a paused task."""
     _change(folder, name, database, "running")
 
 
 @app.command()
 def end(folder: Folder, name: Name, database: DatabaseUrl = None) -> None:
-    """End a task for good. What people sent is deleted at once, all else of it after some days."""
+    """End a task for good. Reports are deleted at once, everything else after --keep-days."""
     _change(folder, name, database, "ended")
 
 
@@ -156,20 +162,27 @@ def _change(folder: Path, name: str, database: str | None, state: str) -> None:
 @app.command()
 def token(
     folder: Folder,
-    analyzer: Annotated[str | None, typer.Option(help="At a shuffler: an analyzer's address, below which its tasks are.")] = None,
-    analyzer_key: Annotated[
-        str | None, typer.Option(help="At a shuffler: the analyzer's key, whose tasks alone it can change.")
+    analyzer: Annotated[
+        str | None, typer.Option(help="At a shuffler: the address under which an analyzer serves its tasks.")
     ] = None,
-    most: Annotated[int | None, typer.Option(help="Tasks at a time. Default: 16 of an analyzer.")] = None,
+    analyzer_key: Annotated[
+        str | None, typer.Option(help="At a shuffler: key of the analyzer whose tasks the token may change.")
+    ] = None,
+    most: Annotated[int | None, typer.Option(help="Most tasks at a time; default: 16 per analyzer.")] = None,
     database: DatabaseUrl = None,
 ) -> None:
-    """Print a token for whoever changes tasks by the network: all of them, or those of one analyzer. Only its hash is kept."""
+    """Print a token for changing tasks over the network: all of them, or one analyzer's. Only its hash is stored."""
     from ..service.shuffler.host import checked_address, checked_key  # noqa: PLC0415
 
     if (analyzer is None) != (analyzer_key is None):
-        raise ArgumentError("--analyzer", analyzer, "given with --analyzer-key, or neither", "Say whose tasks the token is for.")
+        raise ArgumentError(
+            "--analyzer",
+            analyzer,
+            "given together with --analyzer-key",
+            "Give both for one analyzer's tasks, or neither for all tasks.",
+        )
     if most is not None:
-        whole("--most", most, at_least=1, remedy="Say how many tasks it may have at a time.")
+        whole("--most", most, at_least=1, remedy="State how many tasks it may have at a time.")
     with registry_of(folder, database) as registry:
         record_act(folder, "new operator's token", analyzer=analyzer, analyzer_key=analyzer_key, most=most)
         owner = None if analyzer_key is None else checked_key(analyzer_key)
@@ -180,37 +193,38 @@ def token(
 def revoke_token(
     folder: Folder,
     analyzer_key: Annotated[
-        str | None, typer.Option(help="At a shuffler: the analyzer's key, whose tokens end. Default: those for all tasks.")
+        str | None,
+        typer.Option(help="At a shuffler: key of the analyzer whose tokens to revoke; default: the tokens for all tasks."),
     ] = None,
     database: DatabaseUrl = None,
 ) -> None:
-    """Take back the tokens of one analyzer, or all that are good for all tasks; what they have added stays."""
+    """Revoke the tokens of one analyzer, or the tokens for all tasks; tasks added with them stay."""
     from ..service.shuffler.host import checked_key  # noqa: PLC0415
 
     with registry_of(folder, database) as registry:
         owner = None if analyzer_key is None else checked_key(analyzer_key)
         record_act(folder, "take back operators' tokens", analyzer_key=owner)
-        typer.echo(f"{registry.revoke(owner)} tokens were taken back")
+        typer.echo(f"{registry.revoke(owner)} tokens were revoked")
 
 
 @app.command()
 def succeed(
     folder: Folder,
-    announcement: Annotated[Path, typer.Option(help="File that the analyzer's croupier serve rotate-key wrote.")],
+    announcement: Annotated[Path, typer.Option(help="File written by croupier serve rotate-key at the analyzer.")],
     database: DatabaseUrl = None,
 ) -> None:
-    """At a shuffler: take an analyzer's word, signed by its key, that another one follows. Clients hear of it here."""
+    """At a shuffler: accept an analyzer's new key, announced and signed by its old one. Clients learn of it here."""
     with registry_of(folder, database) as registry:
         record_act(folder, "take a new key of an analyzer's", file=str(announcement))
         old, new = registry.succeed(Document.from_bytes(announcement.read_bytes()))
-    typer.echo(f"the key {old} is followed by {new}")
+    typer.echo(f"key {old} is succeeded by {new}")
 
 
 def rotate_key(
     folder: Folder,
     output: Annotated[Path, typer.Option("--output", "-o", help="A new file for the announcement, signed by the old key.")],
 ) -> None:
-    """Make a new signing key, announced by the old one, for new tasks; tasks that have begun keep theirs until they end."""
+    """Create a new signing key for new tasks, announced by the old one; tasks that have begun keep theirs until they end."""
     from ..service.net.registry import Keyring  # noqa: PLC0415
     from ..service.wire.documents import hex_of  # noqa: PLC0415
 
@@ -218,14 +232,14 @@ def rotate_key(
     keys = Keyring(folder)
     output.write_bytes(keys.rotate().to_bytes())
     typer.echo(hex_of(keys.current))
-    say(messages(), f"Announcement: {output}. Start the role again, and give both to the other party.")
+    say(messages(), f"Announcement: {output}. Restart the role, and give the key and the announcement to the other party.")
 
 
 # The analyzer of many tasks.
 
 
 def work(one: HostedTask) -> None:
-    """Train a task's model, or ask its question, and save what comes of it in the task's folder."""
+    """Train a task's model, or ask its question, and save the result in the task's folder."""
     from ..service.analyzer.dashboard import Dashboard, page  # noqa: PLC0415
 
     if isinstance(one.file, QueryFile):
@@ -269,11 +283,11 @@ def serve_analyzer(
         pool().shutdown(cancel_futures=True)
 
 
-# The answer to a task that asks one question: a JSON file, a page beside it and on the dashboard, for descriptions a schema.
+# The answer to a task that asks one question: a JSON file, a page beside it and on the dashboard, and for descriptions a schema.
 
 
 def write_answer(asked: QueryFile, population: RemotePopulation, saved: Path, url: str) -> None:
-    """Ask, write the answer down, and put it on the page; of a question over days, that of each day so far."""
+    """Ask, write the answer to its file and put it on the page; a question over days is written again every day."""
     page = asked.output.with_suffix(".html")
     for answer in asked.answers(population):
         population.page = answer_page(answer, title=asked.name or f"The answer: {asked.query.kind}")
@@ -286,11 +300,11 @@ def write_answer(asked: QueryFile, population: RemotePopulation, saved: Path, ur
     schedule = population.task.schedule
     say(messages(), f"Certified: {words.certified_line(schedule.guarantee, schedule.phases[0].plan.epsilon)}.")
     shown = f", and {url}/answer until this is stopped (Ctrl-C)" if url else ""
-    say(messages(), f"Answer: {asked.output}; with pictures: {page}{shown}.")
+    say(messages(), f"Answer: {asked.output}; with charts: {page}{shown}.")
 
 
 def write_schema(asked: QueryFile, description: Description) -> None:
-    """The schema that a description gives, beside its answer, which is written already: there may be none in it."""
+    """Write the schema that a description gives, if any, beside its answer, which is already written."""
     if asked.guess is None or asked.guess.target is None:
         return
     try:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Stopped(Exception):  # noqa: N818  (a request, not an error)
-    """Somebody stopped the command, or it cannot go on; the text says what became of the work, the code how to exit."""
+    """The command was stopped or cannot continue; the text says what became of the work, the code is the exit code."""
 
     def __init__(self, text: str, code: int = 130) -> None:
         super().__init__(text)
@@ -62,7 +62,7 @@ def warnings_said(console: Console) -> Iterator[None]:
 
 @contextmanager
 def announced(console: Console, told: bool) -> Iterator[None]:
-    """What a run logs that it is about to do, as a message."""
+    """Show as a message what a run logs before it starts."""
     handler = logging.Handler()
     handler.emit = lambda record: say(console, f"{record.getMessage()}.", "dim")  # type: ignore[method-assign]
     level = RUN.level
@@ -97,7 +97,7 @@ def waiting(what: str, console: Console, shown: bool) -> Iterator[None]:
 def rounds_shown(chosen: Schedule, delta: float, console: Console, shown: bool) -> Iterator[Callable[[Round], None]]:
     """A bar of the rounds of a schedule; yields what is to be called after each.
 
-    Its epsilon is that of the whole run, which holds wherever the run is stopped. A figure for the rounds so far would not: who
+    Its epsilon is that of the whole run, which holds wherever the run is stopped. A figure for the rounds so far would not: one who
     watches the bar may stop because of what it shows.
     """
     columns = (
@@ -123,7 +123,7 @@ def rounds_shown(chosen: Schedule, delta: float, console: Console, shown: bool) 
 
 
 class Interrupt:
-    """Ctrl-C (or a request to terminate) during a run: the first lets the present round end, a second one aborts.
+    """Ctrl-C (or a request to terminate) during a run: the first lets the current round end, a second one aborts.
 
     Use it as a context around the rounds; `check` is to be called after each.
     """
@@ -142,7 +142,7 @@ class Interrupt:
             signal.signal(number, handler)
 
     def check(self, done: Round) -> None:
-        """Stop after this round if somebody asked for it; the last one ends by itself."""
+        """Stop after this round if that was requested; the last one ends by itself."""
         if self.asked and done.index < self._total:
             raise StopTraining
 
@@ -151,11 +151,13 @@ class Interrupt:
             raise KeyboardInterrupt
         self.asked = True
         with suppress(RuntimeError):  # it may come while something else is being printed
-            say(self._console, "Stopping after the present round, and keeping the model. Ctrl-C again to throw it away.", "yellow")
+            say(
+                self._console, "Stopping after the current round and keeping the model. Press Ctrl-C again to discard it.", "yellow"
+            )
 
 
 class Shown(Watcher):
-    """Shows on a console how it goes: rows read, then rounds. Ctrl-C ends training after the present round."""
+    """Shows progress on a console: rows read, then rounds. Ctrl-C ends training after the current round."""
 
     def __init__(self, console: Console, shown: bool) -> None:
         self._console, self._shown = console, shown
@@ -185,22 +187,22 @@ class Shown(Watcher):
 # How long a task takes, by what it says itself: for whoever starts it, and for whoever waits for a round of it.
 
 _DAY = 86_400.0
-# Seconds for which a place in an open round is kept, after which it ends without whoever asked; and how long a client waits for a
-# round that has no end by the clock.
+# Seconds for which a place in an open round is kept, after which it ends without anyone who asked; and how long a client waits for
+# a round that has no end by the clock.
 _KEPT, _LONGEST = 60.0, 7 * _DAY
 # Seconds that a client of a question over days stays: a timer starts it every day.
 _DAILY = 60.0
 
 
 def least_seconds(task: Task) -> float | None:
-    """Seconds from the first opening to the last batch, where rounds go by the clock; None where people's answers end them."""
+    """Seconds from the first opening to the last batch, where rounds go by the clock; None if people's answers end them."""
     if task.secret is not None:
         return task.schedule.rounds * task.secret.leaves(0.0)
     return task.schedule.rounds * _DAY if task.query.remembers else None
 
 
 def usual_wait(task: Task) -> float:
-    """Seconds for which a client looks for its rounds unless its owner says otherwise: until the task should be over."""
+    """Default number of seconds for which a client looks for its rounds: until the task should be over."""
     if task.query.remembers:
         return _DAILY
     if task.secret is not None:
@@ -214,13 +216,13 @@ def length_line(task: Task, now: float | None = None) -> str:
     least = least_seconds(task)
     if least is not None and task.secret is not None:
         when = clock_text(least, now)
-        return f"{rounds} of {duration(task.secret.seconds)}: over in {duration(least)} at the soonest, {when}, whoever comes."
+        return f"{rounds} of {duration(task.secret.seconds)}: over in {duration(least)} at the earliest, {when}, however many come."
     if least is not None:
-        return f"{rounds}, one per day: over in {duration(least)} at the soonest."
+        return f"{rounds}, one per day: over in {duration(least)} at the earliest."
     if task.patience is None:
-        return f"{rounds}, each of which waits for everybody who was drawn for it."
+        return f"{rounds}; each waits for everybody who was drawn for it."
     most = duration(task.schedule.rounds * (task.patience + _KEPT))
-    return f"{rounds}, of at most {duration(task.patience)} each if enough people come: over in {most} at the latest then."
+    return f"{rounds}, each of at most {duration(task.patience)} if enough people come; then over in {most} at the latest."
 
 
 def duration(seconds: float) -> str:
@@ -236,7 +238,7 @@ def duration(seconds: float) -> str:
 
 
 def clock_text(wait: float, now: float | None = None) -> str:
-    """The time in so many seconds by this machine's clock: with the day where that is another one."""
+    """The time in this many seconds by this machine's clock: with the day where that is another one."""
     start = time.time() if now is None else now
     then, today = time.localtime(start + min(wait, 1e9)), time.localtime(start)
     same = then[:3] == today[:3]
@@ -260,14 +262,14 @@ def named_as_options(*names: str) -> Iterator[None]:
 
 # Options of every command that reads data: how CSV files write their values.
 
-Sep = Annotated[str | None, typer.Option("--sep", help="What separates values in CSV: ';', tab, ...; default: a comma.")]
-Decimal = Annotated[str, typer.Option("--decimal", help="Decimal mark of numbers in CSV: . or ,")]
-Encoding = Annotated[str, typer.Option("--encoding", help="Encoding of CSV; files from Windows often have cp1252.")]
+Sep = Annotated[str | None, typer.Option("--sep", help="Separator of values in CSV, such as ';' or tab; default: a comma.")]
+Decimal = Annotated[str, typer.Option("--decimal", help="Decimal mark in CSV: . or ,")]
+Encoding = Annotated[str, typer.Option("--encoding", help="Encoding of CSV files; files from Windows are often cp1252.")]
 
 
 # `--class-weight CLASS=WEIGHT`: public weights of the schema's classes.
 
-_REMEDY = "For example --class-weight ill=30 if about one person in thirty is ill, as everybody may know."
+_REMEDY = "For example --class-weight ill=30, if it is public knowledge that about one person in thirty is ill."
 
 
 def class_weights(given: Sequence[str], facts: Schema) -> dict[str, dict[Label, float]]:
@@ -275,7 +277,7 @@ def class_weights(given: Sequence[str], facts: Schema) -> dict[str, dict[Label, 
     if not given:
         return {}
     if facts.target.classes is None:
-        raise ArgumentError("--class-weight", given[0], "left out where the target is a number", "Leave it out.")
+        raise ArgumentError("--class-weight", given[0], "left out if the target is a number", "Remove it.")
     labels = {as_text(label): label for label in facts.target.classes}
     weights: dict[Label, float] = {}
     for text in given:
@@ -295,8 +297,8 @@ def check_output(path: Path, force: bool) -> None:
     """Refuse a place that cannot be written to, before anything is done for it."""
     folder = path.parent
     if not folder.is_dir():
-        raise ArgumentError("-o", str(path), "in a folder that exists", f"Make it first: mkdir -p {folder}")
+        raise ArgumentError("-o", str(path), "in a folder that exists", f"Create it first: mkdir -p {folder}")
     if path.is_dir() or not os.access(folder, os.W_OK):
-        raise ArgumentError("-o", str(path), "a file in a folder that can be written to", "Choose another place.")
+        raise ArgumentError("-o", str(path), "a file in a writable folder", "Choose another path.")
     if path.exists() and not force:
         raise ArgumentError("-o", str(path), "a file that does not exist yet", "Choose another name, or overwrite it with --force.")

@@ -56,7 +56,7 @@ _NOT_RECORDED: str | None = None
 
 
 class PublicDataWarning(UserWarning):
-    """A fact that the guarantee takes as public was read off the data, because data_is_public=True says so."""
+    """A fact that the guarantee treats as public was taken from the data, because data_is_public=True allows it."""
 
 
 class WeakPrivacyWarning(UserWarning):
@@ -117,7 +117,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         groups : array-like of shape (rows,), optional
             Whose the rows are: those with the same entry are one user. Default: every row is a user.
         checkpoint : path-like, optional
-            A file in which the run is written down, so that the same fit can go on if it is cut off. For training in rounds.
+            A file that records the run, so that the same fit can resume if it is interrupted. For training in rounds.
         **refused : object
             `sample_weight` is refused with the reason, anything else as unknown.
 
@@ -129,9 +129,9 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         Raises
         ------
         ArgumentError
-            Where a parameter or a record is not valid. Nobody was asked, nothing was spent.
+            If a parameter or a record is not valid. Nobody was asked, nothing was spent.
         BudgetExceededError
-            Where `account` has no room for this fit.
+            If `account` has no room for this fit.
         """
         self._forget()
         self._warn_of_undeclared()
@@ -165,7 +165,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         schedule : object, optional
             What `plan` gave for these people, so that it is not planned again. It has to keep what the parameters promise.
         read_off : tuple of str, optional
-            Public facts that were read off the data all the same; the guarantee says that it does not cover them.
+            Public facts that were taken from the data anyway; the guarantee says that it does not cover them.
         checkpoint : path-like, optional
             As in `fit`.
         on_round : callable, optional
@@ -198,12 +198,12 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         -------
         tuple of arrays
             Rows scaled down, with the constant beside them, and targets as the estimator asks about them; several targets are
-            columns beside the rows, and the second entry is None. Zeros for a record that is not valid and counts as blank.
+            columns beside the rows, and the second entry is None. Zeros for an invalid record and counts as blank.
 
         Raises
         ------
         ArgumentError
-            Where a public fact was not declared, or a record is not valid and `invalid` is "refuse".
+            If a public fact was not declared, or a record is not valid and `invalid` is "refuse".
         """
         return self._declared(X.shape[1])._sent(X, y)
 
@@ -224,7 +224,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         features : int
             Columns of X, without the constant.
         checkpoint : path-like, optional
-            That of the fit: where there is a choice, a run that can go on from a file is trained in rounds.
+            That of the fit: where there is a choice, a run that can resume from a file is trained in rounds.
         turnout : float, optional
             Of a deployed task, which is trained in rounds, too: the fraction of users that would come whichever round they draw.
 
@@ -237,7 +237,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         Raises
         ------
         ArgumentError
-            Where a parameter is outside its range, or a public fact was not declared.
+            If a parameter is outside its range, or a public fact was not declared.
         """
         declared = self._declared(features)
         declared.check_request(users)
@@ -299,7 +299,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
 
     def _declare(self, features: int, X: Any = None, y: Any = None) -> None:
         """Set the public facts: as declared, or read off X and y where that is public."""
-        remedy = "Count the columns without the constant. Where products of columns are sent, more are too many."
+        remedy = "Count the columns without the constant. If products of columns are sent, more would be too many."
         self.n_features_in_ = whole("features", features, at_least=1, at_most=self._most_features, remedy=remedy)
         self._declare_target(y)
         self._declare_rows(X)
@@ -404,7 +404,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         again._set_coefficients()
         for stored, derived in zip(self._learned(), again._learned(), strict=True):
             if stored.shape != derived.shape or not np.isfinite(stored).all() or not np.allclose(stored, derived, rtol=1e-9):
-                raise ArgumentError("coef_", stored.shape, "what follows from the release beside it", "Do not use this file.")
+                raise ArgumentError("coef_", stored.shape, "what follows from the release next to it", "Do not use this file.")
 
     def _learned(self) -> tuple[NDArray[np.float64], ...]:
         """What `check_learned` compares."""
@@ -427,8 +427,8 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         return int(self._released().users)
 
     @property
-    def guarantee_(self) -> Guarantee | Any:  # None where seeded; Any, as in typeshed, spares a test where it never is
-        """What the fit reveals about one user; None where it was seeded."""
+    def guarantee_(self) -> Guarantee | Any:  # None if seeded; Any, as in typeshed, spares a test where it never is
+        """What the fit reveals about one user; None if it was seeded."""
         return self._covering(self._released().guarantee)
 
     def _population(self, X: Any, y: Any, groups: Any, refused: dict[str, Any]) -> ArrayPopulation:
@@ -439,7 +439,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
                 Found("is given"),
                 "left out",
                 "A weight multiplies what one person can change, so the noise would have to grow for everybody with the largest "
-                "weight, which would have to be public. Several rows of one person belong together through groups=.",
+                "weight, which would have to be public. Several rows of one person belong together with groups=.",
             )
         if refused:
             raise TypeError(f"fit() got an unexpected keyword argument {next(iter(refused))!r}")
@@ -448,7 +448,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         return population
 
     def check_request(self, users: int) -> None:
-        """Refuse, before anybody is asked, what no fit on so many users can promise.
+        """Refuse, before anybody is asked, what no fit on this many users can promise.
 
         Parameters
         ----------
@@ -458,10 +458,10 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         Raises
         ------
         ArgumentError
-            Where there are fewer than 2, or a parameter is outside its range.
+            If there are fewer than 2, or a parameter is outside its range.
         """
         if users < 2:
-            raise ArgumentError("groups", Found(f"has {users} user"), "at least 2 users", "One person alone has nowhere to hide.")
+            raise ArgumentError("groups", Found(f"has {users} user"), "at least 2 users", "A single person cannot be hidden.")
         blanks(self.invalid)
         if not isinstance(self.data_is_public, bool):
             raise ArgumentError("data_is_public", self.data_is_public, "True or False", "True gives up part of the guarantee.")
@@ -476,13 +476,13 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             )
         if not isinstance(self.account, PrivacyAccount | None):
             raise ArgumentError("account", self.account, "a PrivacyAccount", "For a file: PrivacyAccount(path).")
-        real("honest", self.honest, above=0, at_most=1, remedy="Give the fraction of users that you trust to add their noise.")
+        real("honest", self.honest, above=0, at_most=1, remedy="State the fraction of users that you trust to add their noise.")
         remedy = f"delta = 1 / users would allow publishing a person's record; {round_down(0.01 / users, 1)} is a careful choice."
         if real("delta", self._delta(users), above=0, below=1, remedy=remedy) >= 1 / users:
             raise ArgumentError("delta", self.delta, f"less than 1 / users = {round_down(1 / users)}", remedy)
 
     def _delta(self, users: int) -> float:
-        """The delta of a fit on so many users: as given, or the default."""
+        """The delta of a fit on this many users: as given, or the default."""
         return default_delta(users) if self.delta is None else self.delta
 
     def _charge(self, population: Population, guarantee: Guarantee, run: str | None = None, part: Part | None = None) -> None:
@@ -511,7 +511,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             self._own_account.charge(name, population.users, promised, run, unit=unit)
         if which and not seeded:
             warn_caller(
-                f"{name}: {which}. Every fit on the same people spends budget anew{total}. Tuning on private data is paid for: "
+                f"{name}: {which}. Every fit on the same people spends more budget{total}. Tuning on private data is paid for: "
                 f"give account=PrivacyAccount() to count it (or one account each, if the fits saw different people). Scores on "
                 f"held-out people are releases that no account covers.",
                 BudgetWarning,
@@ -525,10 +525,10 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             raise ArgumentError(
                 name,
                 None,
-                "given, since it would have to be read off the data",
-                f"{how} If the data may be seen by everyone, data_is_public=True reads it off.",
+                "given, because it would otherwise be taken from the data",
+                f"{how} If the data is public, data_is_public=True takes it from the data.",
             )
-        warn_caller(f"{name} is read off the data, which no guarantee covers, since data_is_public=True", PublicDataWarning)
+        warn_caller(f"{name} is taken from the data, which no guarantee covers, because data_is_public=True", PublicDataWarning)
         self.read_off_data_ = (*self.read_off_data_, name)
         return read()
 
@@ -536,14 +536,14 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         """The guarantee, saying what it does not cover."""
         if guarantee is None or not self.read_off_data_:
             return guarantee
-        return replace(guarantee, theorem=f"{guarantee.theorem}, except for {', '.join(self.read_off_data_)} read off the data")
+        return replace(guarantee, theorem=f"{guarantee.theorem}, except for {', '.join(self.read_off_data_)} taken from the data")
 
     @abstractmethod
     def _asked_how(self) -> tuple[str, str]:
         """The interactivity, and in words how often users are asked."""
 
     def _watched(self, delta: float) -> str:
-        """What a fit with secret lots leaves to an attacker who knows when each user answered; empty where there are none."""
+        """What a fit with secret lots leaves to an attacker who knows when each user answered; empty if there are none."""
         return ""
 
     def _meaning(self) -> list[str]:
@@ -569,7 +569,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         if watched := self._watched(stated.delta):
             promise += f"; secret lots, and to an attacker who also knows when each user answered: {watched}"
         notes = "" if self.guarantee_ else f"; NOT PRIVATE ({self._why_not_private()})"
-        notes += f"; read off the data and not covered: {', '.join(self.read_off_data_)}" if self.read_off_data_ else ""
+        notes += f"; taken from the data and not covered: {', '.join(self.read_off_data_)}" if self.read_off_data_ else ""
         return f"{type(self).__name__} of {self.n_users_} users: {promise}{notes}"
 
     def _why_not_private(self) -> str:
@@ -586,7 +586,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         Raises
         ------
         ArgumentError
-            Where epsilon or delta is outside its range.
+            If epsilon or delta is outside its range.
         """
         stated, fitted = self._promise(), hasattr(self, "promise_")
         epsilon = real("epsilon", stated.epsilon, above=0, at_most=_NO_PROMISE, remedy=f"{words.SCALE}.")
@@ -611,9 +611,9 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             promise.meaning,
             promise.guess,
             words.IN_GENERAL,
-            f"Assumed of the shuffler. {words.SHUFFLER}",
-            *([f"Assumed of the lots. {words.LOTS}"] if promise.watched else []),
-            f"Assumed of the others. {promise.crowd}",
+            f"Assumptions about the shuffler. {words.SHUFFLER}",
+            *([f"Assumptions about the lots. {words.LOTS}"] if promise.watched else []),
+            f"Assumptions about the others. {promise.crowd}",
             words.RECORDS.get(stated.invalid, words.RECORDS["refuse"]),
             words.MACHINES,
             words.PUBLIC,
@@ -645,10 +645,10 @@ def warn_of_watchers(guarantee: Guarantee, delta: float) -> None:
         return
     known = words.watched_line(guarantee, delta)
     warn_caller(
-        f"to an attacker who also knows when each person answered this fit promises {known}, above {WATCHED_EPSILON:g}, which "
-        'gives little protection. Where answers can be seen to arrive, use interactivity="full" (--interactivity full), which has '
-        "one figure for both and sends more bits; with few people it is less accurate (docs/choosing.md). Or ask more people. "
-        "Nobody was asked yet.",
+        f"to an attacker who also knows when each person answered, this fit has {known}: "
+        f'above {WATCHED_EPSILON:g} there is little protection. If others can see when answers arrive, use interactivity="full" '
+        "(--interactivity full), which has one figure for both and sends more bits; with few people it is less accurate "
+        "(docs/choosing.md). Or ask more people. Nobody was asked yet.",
         WeakPrivacyWarning,
     )
 

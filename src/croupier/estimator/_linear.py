@@ -67,7 +67,7 @@ class LinearModel(LinearRows):
         Raises
         ------
         ArgumentError
-            Where a parameter is outside its range.
+            If a parameter is outside its range.
         """
         return self._declared(features)._problem()
 
@@ -90,7 +90,7 @@ class LinearModel(LinearRows):
 
     def _radius(self) -> float:
         """The largest norm of the weights of one output."""
-        return real("radius", self.radius, above=0, remedy="50 suits classifiers, 2 regressors.")
+        return real("radius", self.radius, above=0, remedy="50 suits classifiers, 2 suits regressors.")
 
     def _plan(self, users: int, *, checkpoint: Any = None, turnout: float | None = None) -> Any:
         remedy = "'sequential' asks each user once, 'full' asks all users in every round; for streams there is PanPrivate."
@@ -162,7 +162,7 @@ class LinearModel(LinearRows):
         """By which rule training went, and why, where it was in other coordinates: a line of `explain`."""
         planned = self.schedule_
         recast = any(phase.share is not None for phase in planned.phases)
-        return [f"Trained by {planned.why}. Public facts alone decide that; rule= overrides it."] if recast else []
+        return [f"Trained by {planned.why}. Public facts alone decide this; rule= overrides it."] if recast else []
 
     def _check_plans(self, planned: Any) -> None:
         if not isinstance(planned, Schedule):
@@ -207,7 +207,7 @@ def asked_for(planned: Schedule) -> str:
     """What the rounds of a schedule ask for, in words."""
     names = {"mean": "their rows", "moments": "products of their rows' entries"}
     opening = [
-        f"{names[phase.algorithm]} in the first {phase.rounds} rounds ({phase.plan.bits_per_user:,} bits a report)"
+        f"{names[phase.algorithm]} in the first {phase.rounds} rounds ({phase.plan.bits_per_user:,} bits per report)"
         for phase in planned.phases
         if phase.opens
     ]

@@ -16,19 +16,19 @@ _FIRST_SECTION = re.compile(r"^(?=\S.*\n-{3,}$)", flags=re.M)
 _PARAMETERS: dict[str, tuple[str, str]] = {
     "epsilon": (
         "float",
-        "The privacy loss that each user is promised. 1 is a strong promise, 4 a moderate one; above 10 there is a warning, above "
-        "100 a refusal.",
+        "The privacy loss that each user is promised. 1 is a strong promise, 4 a moderate one; above 10 a fit warns, above 100 it "
+        "refuses.",
     ),
     "delta": ("float", "The delta of that promise; below 1 / users. Default: 1e-6, or 0.1 / users if that is less."),
-    "honest": ("float", "The fraction of all users that is trusted to add its noise, above 0 and at most 1."),
+    "honest": ("float", "The fraction of all users trusted to add their noise, above 0 and at most 1."),
     "neighbours": (
         "str",
-        'What the guarantee hides of a user: "replace-one" hides the record that the user has, among all that are possible; '
+        'What the guarantee hides about a user: "replace-one" hides the record that the user has, among all that are possible; '
         '"zero-out" hides whether the user\'s record was used.',
     ),
     "calibration": (
         "str",
-        '"tight" adds the least noise that is certified; "paper" and "paper-scaled" are the noise of the paper\'s theorems.',
+        '"tight" adds the least noise that is certified; "paper" and "paper-scaled" add the noise of the paper\'s theorems.',
     ),
     "random_state": ("int", "Seeds the noise, so that a fit can be repeated. Such a fit is NOT private, and `guarantee_` is None."),
     "account": (
@@ -37,25 +37,25 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
     ),
     "data_is_public": (
         "bool",
-        "Reads public facts that were left out off the data, with a warning. The guarantee does not cover them, and says so.",
+        "Takes public facts that were not declared from the data, with a warning. The guarantee does not cover them, and says so.",
     ),
     "invalid": (
         '{"refuse", "blank"}',
-        'What becomes of a record that is not valid: NaN, infinity, a label that was not declared. "refuse" stops before anybody '
-        "is asked, and the guarantee takes for granted that all records are valid, wherever a refusal can be seen. "
-        '"blank" counts the record as one that adds nothing, says nothing of it, and needs no such premise; public facts must then '
-        "be declared.",
+        'What happens to an invalid record (NaN, infinity, an undeclared label). "refuse" stops before anybody '
+        "is asked; if others can see a refusal, the guarantee assumes that all records are valid. "
+        '"blank" counts the record as one that adds nothing, reveals nothing about it, and needs no such assumption; public facts '
+        "must then be declared.",
     ),
     "ShuffleScaler.invalid": (
         '{"refuse", "blank"}',
-        'What becomes of a row with a value that is not a finite number. "refuse" stops before anybody is asked, and the guarantee '
-        'takes for granted that all rows are valid, wherever a refusal can be seen. "blank" counts the row as a vector of zeros, '
-        "and `transform` makes it NaN throughout, for a next step that has blanks, too.",
+        'What happens to a row with a value that is not a finite number. "refuse" stops before anybody is asked; if others can see '
+        'a refusal, the guarantee assumes that all rows are valid. "blank" counts the row as a vector of zeros, '
+        "and `transform` makes it NaN throughout, for a next step that also has blanks.",
     ),
     "feature_norm": (
         'float or "auto"',
         'The norm to which longer rows are scaled down, in training and in prediction. A public choice. "auto" is the root of the '
-        "number of features with `feature_range`, so that no row is longer, and 1 with a warning without; None has it read off "
+        "number of features with `feature_range`, so that no row is longer, and 1 with a warning without; None takes it from "
         "the data, which needs data_is_public=True.",
     ),
     "radius": (
@@ -65,7 +65,7 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
     ),
     "ShuffleRidge.radius": (
         "float",
-        "The largest norm of the weights, for rows divided by feature_norm, and for targets scaled to [-1, 1]. By default it is "
+        "The largest norm of the weights, for rows divided by feature_norm, and for targets scaled to [-1, 1]. Default: "
         "2 in rounds, and moments have no bound. Steps are in proportion to it: too large is noisy, too small is biased towards 0.",
     ),
     "l2": ("float", "Adds (l2 / 2) |weights|^2 to the mean loss, the intercept included, for rows divided by feature_norm."),
@@ -96,17 +96,17 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
     "rounds": ("int", "How many rounds; default: chosen by the rule."),
     "clip": (
         "float",
-        "The norm to which each user's gradient is clipped; default: less means less noise and more bias. The rule's own.",
+        "The norm to which each user's gradient is clipped: less means less noise and more bias. Default: chosen by the rule.",
     ),
     "curvature": (
         "float",
-        'The curvature of the mean loss that practical steps are made for: less is bolder. With rule="practical" only. '
-        "Default: the rule's own.",
+        'The curvature of the mean loss for which practical steps are made: less is bolder. With rule="practical" only. '
+        "Default: chosen by the rule.",
     ),
     "max_inflation": (
         "float",
-        "The noise of a round over the least that the guarantee allows, above 1: more noise takes fewer bits. By default 1.05, and "
-        "1.6 for rotated rounds of secret lots that have more users than the gradient has coordinates, 1.25 for others.",
+        "The noise of a round relative to the least that the guarantee allows, above 1: more noise takes fewer bits. Default: "
+        "1.05, or 1.6 for rotated rounds of secret lots that have more users than the gradient has coordinates, 1.25 for others.",
     ),
     "lots": (
         '{"auto", "secret", "open"}',
@@ -116,7 +116,7 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
     "callbacks": ("tuple of functions", "Each is called with the `Round` after every round; one may raise `StopTraining`."),
     "classes": (
         "sequence",
-        "All labels that may occur, whether or not they do. Needed, unless data_is_public=True reads them off the data.",
+        "All labels that may occur, whether or not they do. Required, unless data_is_public=True takes them from the data.",
     ),
     "class_weight": (
         "dict",
@@ -129,14 +129,14 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
     ),
     "target_range": (
         "pair of float",
-        "(low, high) of the target; targets outside are clipped to it. Needed, unless data_is_public=True reads it off the data.",
+        "(low, high) of the target; targets outside are clipped. Required, unless data_is_public=True takes it from the data.",
     ),
     "ShuffleLinearRegression.target_range": (
         "array-like",
         "(low, high) of the target, or one such pair per target; targets outside are clipped to it. Needed, unless "
-        "data_is_public=True reads it off the data.",
+        "data_is_public=True takes it from the data.",
     ),
-    "kappa": ("float", "The residual from which on the loss is linear, as a fraction of the width of target_range."),
+    "kappa": ("float", "The residual beyond which the loss is linear, as a fraction of the width of target_range."),
     "quantile": ("float", "Which quantile: between 0 and 1, 0.5 for the median."),
     "exclusive": (
         "sequence of sequences of int",
@@ -153,29 +153,29 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
     "ShuffleScaler.feature_range": (
         "array-like",
         "(low, high) for all features, or one such pair per feature; values outside are clipped to it. Needed, unless "
-        "data_is_public=True reads it off the data.",
+        "data_is_public=True takes it from the data.",
     ),
     "coef_bound": (
         "float",
-        "Declared: no true slope is larger, either way, in the units of the data. A public choice that keeps intervals finite "
+        "Declared bound on the size of every true slope, in the units of the data. A public choice that keeps intervals finite "
         "where the data do not decide a coefficient; the others' intervals do not use it.",
     ),
     "ShuffleLogit.coef_bound": (
         "float",
-        "Declared: no true coefficient, the intercept included, is larger, either way, in log-odds per unit of the data. A public "
+        "Declared bound on the size of every true coefficient, the intercept included, in log-odds per unit of the data. A public "
         "choice that keeps intervals finite where the data do not decide a coefficient; the others' intervals do not use it.",
     ),
     "ShuffleLinearRegression.method": (
         '{"auto", "rounds", "moments"}',
         "Whether everybody is asked at once, for second moments, or each in one of eight secret rounds that zoom in. Rounds have "
-        "narrower intervals; one round keeps epsilon for whoever knows when each user answered, has several targets, and answers "
-        'regressions on some of the columns afterwards. "auto" takes the narrower forecast, from public facts alone.',
+        "narrower intervals; one round keeps epsilon against an attacker who knows when each user answered, has several targets, "
+        'and answers regressions on some of the columns afterwards. "auto" takes the narrower forecast, from public facts alone.',
     ),
     "ShuffleLogit.method": (
         '{"auto", "rounds", "moments"}',
         "Whether people are asked in three groups, or each in one of eight secret rounds that zoom in. Rounds have narrower "
-        'intervals; groups keep epsilon for whoever knows when each user answered. "auto" takes the narrower forecast, from public '
-        "facts alone.",
+        'intervals; groups keep epsilon against an attacker who knows when each user answered. "auto" takes the narrower forecast, '
+        "from public facts alone.",
     ),
     "with_mean": ("bool", "Whether means are subtracted; sparse rows need False."),
     "with_std": ("bool", "Whether features are divided by their standard deviations."),
@@ -188,20 +188,20 @@ _ATTRIBUTES: dict[str, tuple[str, str]] = {
         "they speak for classes_[1], the later one in sorted order.",
     ),
     "intercept_": ("float or ndarray", "The intercept, one per output; 0 without one."),
-    "std_": ("ndarray", "Standard errors of coef_; infinity where the data do not decide a coefficient."),
+    "std_": ("ndarray", "Standard errors of coef_; infinity if the data do not decide a coefficient."),
     "intercept_std_": ("float or ndarray", "The standard error of the intercept; 0 without one."),
     "capped_": ("bool", "Whether the capped loss was minimised, which the default is, or the logistic loss itself."),
     "classes_": ("ndarray", "The declared classes, sorted."),
     "target_range_": ("tuple", "The range in use; of ShuffleLinearRegression one pair per target."),
     "feature_norm_": ("float", "The norm in use."),
     "mean_": ("ndarray", "The features' means, with noise."),
-    "var_": ("ndarray", "Their variances, with noise; raised to what can be told from 0."),
+    "var_": ("ndarray", "Their variances, with noise; raised to what is distinguishable from 0."),
     "scale_": ("ndarray", "The roots of var_."),
     "n_features_in_": ("int", "Columns of X."),
     "n_users_": ("int", "People that the fit counted."),
     "guarantee_": (
         "Guarantee or None",
-        "What the fit reveals about one user; None where it was seeded or had stand-ins.",
+        "What the fit reveals about one user; None if it was seeded or had stand-ins.",
     ),
     "schedule_": ("Schedule", "The schedule that was run, with the plan of every round."),
     "method_": ("str", '"moments" or "rounds": which was taken.'),
@@ -219,7 +219,7 @@ _ATTRIBUTES: dict[str, tuple[str, str]] = {
     "estimate_": ("SumEstimate", "The noisy sum that the round released."),
     "result_": ("Result", "The transcript: every round's point and private mean gradient."),
     "rounds_": ("GroupRounds", "By moments: the noisy sums that the three groups' rounds released, with their plans."),
-    "read_off_data_": ("tuple of str", "Public facts that were read off the data, which the guarantee does not cover."),
+    "read_off_data_": ("tuple of str", "Public facts that were taken from the data, which the guarantee does not cover."),
     "unit_": ("str or None", 'Whom the guarantee protects: "row", "person" (with all rows) or "user".'),
 }
 _OF_ALL = ("n_features_in_", "n_users_", "guarantee_", "read_off_data_", "unit_")

@@ -29,7 +29,7 @@ class Ready:
     """A run whose records are checked and which has asked nobody yet.
 
     `ask` asks, calls its argument after each round of training, and returns what a model keeps of the release, by the names of its
-    attributes. `name` is that of a run which may go on from a file, so that it is charged once.
+    attributes. `name` is that of a run that may resume from a file, so that it is charged once.
     """
 
     ask: Callable[[Callable[[Round], None] | None], dict[str, Any]]
@@ -60,7 +60,7 @@ class GroupPlans:
     plans : tuple of SumPlan
         One per group; its `users` are the group's size.
     honest : float
-        The fraction of all users that is counted on.
+        The fraction of all users that is relied on.
     shortfall : float
         The probability, part of delta, that a user's group holds fewer honest users than its plan counts on.
 
@@ -120,7 +120,7 @@ class GroupRounds:
     users : int
         People in all groups together.
     guarantee : Guarantee or None
-        What all rounds reveal about one user; None where one of them was not private.
+        What all rounds reveal about one user; None if one of them was not private.
     """
 
     planned: GroupPlans
@@ -147,7 +147,7 @@ class GroupRounds:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> GroupRounds:
-        """Read rounds from their dictionary. Plans are certified anew, and each sum has to be one of its plan."""
+        """Read rounds from their dictionary. Plans are certified again, and each sum has to be one of its plan."""
         if set(values) != {"plans", "honest", "shortfall", "estimates"}:
             raise ArgumentError("rounds", sorted(values), "plans, honest, shortfall and estimates", _REMEDY)
         planned = GroupPlans(

@@ -68,7 +68,12 @@ class DeclaredClasses(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
             return np.where(index < 0, np.nan, index)
         if (index < 0).any():
             odd = y[index < 0][:1].tolist()[0]
-            raise RecordError("y", odd, f"one of the declared classes {self.classes_.tolist()}", "Declare it; nobody was asked.")
+            raise RecordError(
+                "y",
+                odd,
+                f"one of the declared classes {self.classes_.tolist()}",
+                "Declare every class; nobody was asked.",
+            )
         return index
 
 
@@ -144,7 +149,7 @@ def scaled_columns(X: Any, ranges: Floats, centred: bool) -> Any:
 
 
 _NO_RANGE: Floats | None = None  # as in models of files that know of none
-_NORM = "Pass a length that you can defend without having seen the data; longer rows are scaled down to it."
+_NORM = "Pass a length that you can justify without having seen the data; longer rows are scaled down to it."
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -180,7 +185,7 @@ class LinearRows(PrivateEstimator):
         return X if self.feature_range_ is None else scaled_columns(X, self.feature_range_, bool(self.constant_))
 
     def _taken(self, X: Any) -> Any:
-        """Rows as they were in training, but for the constant and a factor: scaled by the ranges, then down to the norm."""
+        """Rows as they were in training, except for the constant and a factor: scaled by the ranges, then down to the norm."""
         rows = checked_rows(self, X, dtype=(np.float64, np.float32), reset=False)
         return clip_rows(self._scaled(rows), self.feature_norm_)
 
@@ -223,7 +228,7 @@ class LinearRows(PrivateEstimator):
 # Public weights of classes.
 
 _REMEDY = (
-    "Say how much a class counts by what everybody may know: class_weight={'ill': 10} if about one person in eleven is ill. "
+    "Weight a class by public knowledge: class_weight={'ill': 10} if about one person in eleven is ill. "
     "'balanced' would count the classes in the data, which no guarantee covers."
 )
 

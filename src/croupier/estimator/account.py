@@ -28,7 +28,7 @@ from ..validation import ArgumentError, Found, one_of, real
 
 FORMAT, VERSION = "croupier account", 1
 UNITS = ("row", "person", "user")
-_EDITED = "Do not edit an account by hand; begin a new one."
+_EDITED = "Do not edit an account by hand; start a new one."
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Spent:
     users : int
         On how many users.
     guarantee : Guarantee or None
-        None where its randomness was seeded.
+        None if its randomness was seeded.
     run : str
-        The run's name: a fit that goes on from a checkpoint is the same run, and is counted once.
+        The run's name: a fit that resumes from a checkpoint is the same run, and is counted once.
     unit : str
         Whom the guarantee protects: "row" (every row was a user), "person" (all rows of a person were one), or "user" (whatever the
         population calls one).
@@ -78,7 +78,7 @@ class Spent:
         if part is not None:
             part.require(spent.users, unit)
             if values.get("digest") != _digest({name: value for name, value in values.items() if name not in ("id", "digest")}):
-                raise ArgumentError("part", str(part), "as it was when the fit was written down", _EDITED)
+                raise ArgumentError("part", str(part), "as it was when the fit was recorded", _EDITED)
         return spent
 
 
@@ -94,7 +94,7 @@ class Terms:
     Attributes
     ----------
     limit : Limit or None
-        None where fits are counted without one.
+        None if fits are counted without one.
     first_cap : float or None
         The odometer's smallest cap, by the first fit; None in memory, where it follows from that fit when a figure is asked for.
     delta : float
@@ -113,9 +113,9 @@ class Terms:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Terms:
         """Terms as they were written; caps that do not keep the limit are refused."""
-        remedy = "Begin a new file, with a limit that leaves room for what the old one has spent."
+        remedy = "Start a new file, with a limit that leaves room for what the old one has spent."
         if values.get("format") != FORMAT or values.get("version") != VERSION:
-            allowed = f"of format {FORMAT!r}, version {VERSION}, which says whom every fit protects and fixes the limit"
+            allowed = f"of format {FORMAT!r}, version {VERSION}, which states whom every fit protects and fixes the limit"
             raise ArgumentError("first line", values.get("format", "an account without terms"), allowed, remedy)
         first = real("first_cap", values["first_cap"], above=0, remedy=remedy)
         if values["limit"] is None:
@@ -142,7 +142,7 @@ def append(path: Path, entry: dict[str, Any]) -> None:
     """One more line, on the disk when this returns."""
     line = files.json_line(entry)
     if path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n"):
-        line = b"\n" + line  # a line that was cut off stays one line, and is refused when read
+        line = b"\n" + line  # an incomplete line stays one line, and is refused when read
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         files.append(handle, line, path)
@@ -177,11 +177,14 @@ def _entry(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
         entry = json.loads(line)
     except json.JSONDecodeError:
-        remedy = "If an interrupted fit left it, count that fit as spent and repair the line; else give an account file."
+        remedy = "If an interrupted fit left it, count that fit as spent and repair the line; otherwise name an account file."
         raise ArgumentError(f"{path}, line {number}", Found("is not JSON"), "a whole entry", remedy) from None
     if not isinstance(entry, dict):
         raise ArgumentError(
-            f"{path}, line {number}", Found("is no JSON object"), "an entry of an account", "Give a file of its own."
+            f"{path}, line {number}",
+            Found("is not a JSON object"),
+            "an entry of an account",
+            "Name an account file.",
         )
     return entry
 
@@ -209,12 +212,12 @@ def require_few_splits(fits: Sequence[Spent]) -> None:
     """Refuse a fit of one more split than can be counted kind by kind."""
     splits = len({fit.part.split for fit in fits if fit.part is not None})
     if splits > MOST_SPLITS:
-        remedy = "Different splits overlap, and are added up anyway: count this fit on everybody, without a part."
+        remedy = "Different splits overlap, so they are added up anyway: count this fit on everybody, without a part."
         raise ArgumentError("part", Found(f"is of split {splits} on this account"), f"one of at most {MOST_SPLITS} splits", remedy)
 
 
 def guarantees_of(fits: Sequence[Spent]) -> list[Guarantee] | None:
-    """The guarantees of fits that ask the same user; None where one of them has none."""
+    """The guarantees of fits that ask the same user; None if one of them has none."""
     guarantees = [fit.guarantee for fit in fits]
     return None if None in guarantees else [guarantee for guarantee in guarantees if guarantee]
 
@@ -232,7 +235,7 @@ def spent_by(found: Sequence[Sequence[Spent]], terms: Terms, fits: Sequence[Spen
 
 
 def cap_usage(limit: Limit, fits: Sequence[Spent], part: Part | None = None) -> tuple[float, float] | None:
-    """Which parts of the caps users (of a part) have used up, at most; None where a fit has no guarantee."""
+    """Which parts of the caps users (of a part) have used up, at most; None if a fit has no guarantee."""
     found = [guarantees_of(asked) for asked in by_user_group(fits, part) if asked]
     used = [(0.0, 0.0), *(limit.use(guarantees) for guarantees in found if guarantees is not None)]
     return None if None in found else (max(squares for squares, _ in used), max(slacks for _, slacks in used))
@@ -262,7 +265,7 @@ def epsilon_text(epsilon: float) -> str:
 
 
 def parts_text(account: PrivacyAccount) -> str:
-    """Say what is counted for whom, where people were set aside; empty where everybody counts in every fit."""
+    """Say what is counted for whom, where people were set aside; empty if everybody counts in every fit."""
     everybody, splits = by_split([(fit.part, fit) for fit in account.fits])
     if not splits:
         return ""
@@ -310,15 +313,15 @@ SAME_RUN_TOLERANCE = 1 + 1e-9
 
 
 class BudgetWarning(UserWarning):
-    """The same people's data is used for more than one fit, and nobody said that this is being counted."""
+    """The same people's data is used for more than one fit, and no account counts this."""
 
 
 class PrivacyAccount(files.Figures):
     """Counts what all fits on one group of people reveal together. Give the same account to every estimator that sees them.
 
     Clones share it, so a grid search is counted fit by fit, and everybody as if they took part in each: an upper bound for
-    cross-validation. Scores on held-out people are releases too, and not counted here: whoever publishes them publishes something
-    about the data.
+    cross-validation. Scores on held-out people are releases too, and not counted here: anyone who publishes them publishes
+    something about the data.
 
     Guarantee
     ---------
@@ -337,7 +340,7 @@ class PrivacyAccount(files.Figures):
         refused, none takes over the file's. Without a path the account lives in this process, and refuses to be charged in another
         (n_jobs above 1).
     epsilon : float, optional
-        What these people are promised altogether; without it there is no limit.
+        What these people are promised in total; without it there is no limit.
     delta : float, optional
         The delta of that promise, and of `spent`: fixed before the first fit, as the limit is. Default: the file's, or 1e-6 for a
         new account.
@@ -365,7 +368,7 @@ class PrivacyAccount(files.Figures):
         self, path: str | os.PathLike[str] | None = None, *, epsilon: float | None = None, delta: float | None = None
     ) -> None:
         self.path = None if path is None else Path(path).absolute()
-        remedy = "Give the total that these people are promised, or leave epsilon out to count without a limit."
+        remedy = "State the total promised to these people, or leave epsilon out to count without a limit."
         self.epsilon = None if epsilon is None else real("epsilon", epsilon, above=0, remedy=remedy)
         self._delta = None if delta is None else real("delta", delta, above=0, below=1, remedy=remedy)
         self._terms: Terms | None = None
@@ -394,7 +397,7 @@ class PrivacyAccount(files.Figures):
         Raises
         ------
         ArgumentError
-            Where this is no part.
+            If this is not a part.
 
         Examples
         --------
@@ -447,7 +450,7 @@ class PrivacyAccount(files.Figures):
         Returns
         -------
         float
-            0 before the first fit; infinite where none can be promised: a fit was seeded, or slacks exceed a quarter of delta.
+            0 before the first fit; infinite if none can be promised: a fit was seeded, or slacks exceed a quarter of delta.
         """
         if not isinstance(part, Part | None):
             remedy = "The delta is the account's, fixed before the first fit: PrivacyAccount(delta=...)."
@@ -495,7 +498,7 @@ class PrivacyAccount(files.Figures):
         Returns
         -------
         str
-            To be put after another figure; empty where no lots were secret.
+            To be put after another figure; empty if no lots were secret.
         """
         if not self.has_secret_lots:
             return ""
@@ -520,7 +523,7 @@ class PrivacyAccount(files.Figures):
         users : int
             On how many users.
         guarantee : Guarantee or None
-            None where it is seeded.
+            None if it is seeded.
         run : str, optional
             The run's name.
         unit : str
@@ -536,9 +539,9 @@ class PrivacyAccount(files.Figures):
         Raises
         ------
         BudgetExceededError
-            Where the limit would not be kept, or the account lives in another process.
+            If the limit would not be kept, or the account lives in another process.
         ArgumentError
-            Where the fit protects another unit or has other neighbours than those before it, or the file has another limit; or
+            If the fit protects another unit or has other neighbours than those before it, or the file has another limit; or
             where the run is written down with a stronger guarantee than this one, or the users are not those of the part.
         """
         if self._whole is not self:
@@ -548,7 +551,7 @@ class PrivacyAccount(files.Figures):
                 "this account lives in another process, where a charge made here would not be seen; nobody was asked. "
                 "Use n_jobs=1, or give the account a file: PrivacyAccount(path)."
             )
-        one_of("unit", unit, UNITS, "Say whom the guarantee protects.")
+        one_of("unit", unit, UNITS, "State whom the guarantee protects.")
         if part is not None:
             part.require(users, unit)
         spent = Spent(what, users, guarantee, run or uuid.uuid4().hex, unit, part)
@@ -561,7 +564,7 @@ class PrivacyAccount(files.Figures):
             known = [earlier.run for earlier in fits]
             if spent.run in known:
                 _require_same(fits[known.index(spent.run)], spent)
-                self._refuse_beyond(fits[: known.index(spent.run) + 1])  # it may have been cut off before it was refused
+                self._refuse_beyond(fits[: known.index(spent.run) + 1])  # it may have been interrupted before it was refused
                 return len(fits)
             if self.path is None:
                 self._refuse_beyond([*self._fits, spent])
@@ -584,7 +587,7 @@ class PrivacyAccount(files.Figures):
         terms, fits = read(self.path)
         there = terms.limit if terms else None
         if terms and (self.epsilon not in (None, there and there.epsilon) or self._delta not in (None, terms.delta)):
-            remedy = "Both are fixed before the first fit. Leave epsilon and delta out to take over the file's."
+            remedy = "Both are fixed before the first fit. Leave epsilon and delta out to use the file's."
             allowed = f"as in {self.path}, which has {limit_text(there) if there else f'no limit, delta = {round_up(terms.delta)}'}"
             raise ArgumentError("epsilon, delta", (self.epsilon, self._delta), allowed, remedy)
         return terms, fits
@@ -636,7 +639,7 @@ class PrivacyAccount(files.Figures):
 
     @property
     def limit(self) -> Limit | None:
-        """What everybody is promised altogether; None where fits are counted without a limit."""
+        """What everybody is promised in total; None if fits are counted without a limit."""
         terms = self._state()[0]
         return terms.limit if terms else self._new_limit()
 
@@ -650,7 +653,7 @@ class PrivacyAccount(files.Figures):
         -------
         dict
             "fits", each with its guarantee and part; "epsilon" at "delta", which is that of the limit where there is one, and else
-            what was spent, and "epsilon_if_watched", None where nothing is promised; "limit", with the parts of its caps that are
+            what was spent, and "epsilon_if_watched", None if nothing is promised; "limit", with the parts of its caps that are
             used; and "parts", with the same of each side of a split.
         """
         return figures(self)
@@ -683,7 +686,7 @@ class PrivacyAccount(files.Figures):
 
 def _require_same(written: Spent, again: Spent) -> None:
     """Refuse a run by a name that was written down for one that reveals less: what is more would not be counted."""
-    remedy = "Give every run a name of its own; only a run resumed from a checkpoint has the same."
+    remedy = "Give every run its own name; only a run resumed from a checkpoint keeps its name."
     same = (written.unit, written.part) == (again.unit, again.part)
     if written.guarantee is not None and again.guarantee is not None:
         same = same and written.guarantee.neighbours == again.guarantee.neighbours
@@ -699,15 +702,15 @@ def _require_same(written: Spent, again: Spent) -> None:
 def require_one(name: str, kinds: set[Any]) -> None:
     """Refuse fits that protect different things: one figure would be true for the smallest of them only."""
     if len(kinds) > 1:
-        remedy = "Pass groups= to every fit, or to none, and plan all with the same neighbours; or use an account for each."
+        remedy = "Pass groups= to every fit, or to none, and plan all with the same neighbours; or use one account for each."
         raise ArgumentError(name, sorted(map(str, kinds)), "the same in all fits that are counted together", remedy)
 
 
-# What a fitted pipeline reveals altogether.
+# What a fitted pipeline reveals in total.
 
 
 def total_guarantee(model: Any, *, public_steps: tuple[str, ...] = (), parts: Mapping[str, Part] | None = None) -> Guarantee | None:
-    """Return what a fitted pipeline reveals altogether: the guarantees of its steps, composed.
+    """Return what a fitted pipeline reveals in total: the guarantees of its steps, composed.
 
     Parameters
     ----------
@@ -722,7 +725,7 @@ def total_guarantee(model: Any, *, public_steps: tuple[str, ...] = (), parts: Ma
     Returns
     -------
     Guarantee or None
-        Of all steps together, for every user; None where a step was seeded.
+        Of all steps together, for every user; None if a step was seeded.
 
     Guarantee
     ---------
@@ -771,7 +774,7 @@ def total_guarantee(model: Any, *, public_steps: tuple[str, ...] = (), parts: Ma
         raise ArgumentError("parts", sorted(declared), "names of steps that have a guarantee", "Name the steps of this pipeline.")
     for same in users.values():
         if len(set(same.values())) > 1:
-            remedy = "Pass groups= to every step, so that all count people; say in parts= which steps saw only a part of them."
+            remedy = "Pass groups= to every step, so that all count people; state in parts= which steps saw only some of them."
             raise ArgumentError("n_users_", same, "the same in all steps", remedy)
     require_one("unit_", units)
     return _worst(found)

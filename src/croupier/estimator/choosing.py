@@ -89,7 +89,7 @@ class Choice(Figures):
     answer : Answer
         The private evaluation; its value are the scores.
     fits : Guarantee or None
-        What fits reveal about whoever was not set aside; None where nothing was fitted here, or it is NOT private.
+        What fits reveal about a person who was not set aside; None if nothing was fitted here, or it is NOT private.
     promise : str
         What holds for everybody, in words.
 
@@ -100,7 +100,7 @@ class Choice(Figures):
     scores : dict of str to Score
         Accuracy of classifiers; of regressors 1 less the squared error, in units of the squared width of the target's range.
     guarantee : Guarantee or None
-        What fits and evaluation together reveal about anybody: nobody is in both. None where it is NOT private.
+        What fits and evaluation together reveal about anybody: nobody is in both. None if it is NOT private.
 
     Guarantee
     ---------
@@ -131,7 +131,7 @@ class Choice(Figures):
         return scored if scored is None or self.fits is None else together(self.fits, scored, self.answer.plan.delta)
 
     def within(self, points: float, *, of_these_people: bool = False) -> float:
-        """Return how probable it is, at least, that the chosen candidate is at most so many points below the best.
+        """Return how probable it is, at least, that the chosen candidate is at most this many points below the best.
 
         A candidate that is worse by more is chosen only if the difference of two errors is as large, once for each of the others.
 
@@ -164,7 +164,7 @@ class Choice(Figures):
         Returns
         -------
         dict
-            "best", "users", "scores", "within", by points, and "guarantee", which is None where the choice is NOT private.
+            "best", "users", "scores", "within", by points, and "guarantee", which is None if the choice is NOT private.
         """
         scores = {name: {"value": score.value, "std": score.std} for name, score in self.scores.items()}
         within = {f"{points:g}": self.within(points) for points in (0.5, 1.0, 2.0, 5.0)}
@@ -237,8 +237,8 @@ def choose(
 
     Guarantee
     ---------
-    (epsilon, delta) for each user, for all fitted models and all scores together. Whoever is set aside is asked for the evaluation
-    alone, everybody else for the fits alone, and who is which does not depend on records.
+    (epsilon, delta) for each user, for all fitted models and all scores together. A person who is set aside is asked for the
+    evaluation alone, everybody else for the fits alone, and who is which does not depend on records.
 
     Examples
     --------
@@ -254,7 +254,7 @@ def choose(
     named = _named(candidates)
     X, y = _records(data)
     users = len(y)
-    delta = default_delta(users) if delta is None else real("delta", delta, above=0, below=1 / users, remedy="Take much less.")
+    delta = default_delta(users) if delta is None else real("delta", delta, above=0, below=1 / users, remedy="Choose much less.")
     if account is not None and not isinstance(account, PrivacyAccount):
         raise ArgumentError("account", account, "a PrivacyAccount", "For a file: PrivacyAccount(path).")
     if seed is not None:
@@ -270,7 +270,7 @@ def choose(
         _require_fitted(named)
     rest, count = ~asked, int(asked.sum())
     if count < 2 or (share is not None and rest.sum() < 2):
-        raise ArgumentError("share", share, "one that leaves at least two people on either side", "Take another share.")
+        raise ArgumentError("share", share, "one that leaves at least two people on each side", "Choose another share.")
     plan = plan_for(query, count, epsilon=epsilon, delta=_OF_SCORES * delta if share is not None else delta, honest=honest)
     if share is not None:
         settings, fits = _within_promise(named, int(rest.sum()), X.shape[1], epsilon, delta, plan)
@@ -340,7 +340,7 @@ def _require_fitted(named: Mapping[str, Any]) -> None:
         try:
             check_is_fitted(model)
         except (NotFittedError, TypeError):
-            remedy = "Give a share of the people to be set aside, and candidates are fitted on the others."
+            remedy = "State a share of the people to set aside; candidates are fitted on the others."
             raise ArgumentError(
                 f"candidates[{name!r}]", Found("is not fitted"), "a fitted estimator where share is None", remedy
             ) from None
@@ -351,9 +351,9 @@ def _check_targets(named: Mapping[str, Any], X: Any, y: NDArray[Any]) -> None:
     for name, model in named.items():
         classes = getattr(model, "classes_", getattr(model, "classes", None))
         if classes is not None and not np.isin(y, np.asarray(classes)).all():
-            raise ArgumentError("data", Found("has another label"), f"labels that {name!r} declares", "Declare all classes.")
+            raise ArgumentError("data", Found("has an undeclared label"), f"labels that {name!r} declares", "Declare all classes.")
         if classes is None and y.dtype.kind not in "biuf":
-            raise ArgumentError("data", Found("has a target that is no number"), "numbers", "Nobody was asked.")
+            raise ArgumentError("data", Found("has a target that is not a number"), "numbers", "Nobody was asked.")
 
 
 def _within_promise(

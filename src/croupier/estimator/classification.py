@@ -18,7 +18,7 @@ from ._linear import LinearModel
 from ._parameters import documented
 from ._rows import DeclaredClasses, Floats, weighted_loss
 
-# Log-odds this close to 0 are 0 but for rounding.
+# Log-odds this close to 0 are 0 except for rounding.
 TIE_TOLERANCE = 1e-9
 
 
@@ -86,8 +86,8 @@ class ShuffleLogisticRegression(LinearClassifier):
 
     Algorithm: AC-SA on a capped logistic loss, or on the cross-entropy of the softmax, its slopes capped, for more than two
     `classes`. With interactivity="full", every user is asked in every round: more accurate, more bits. The cap halves the noise and
-    leaves the minimiser where it is: on data from a logistic model, `coef_` and `intercept_` estimate its parameters (but for l2),
-    of several classes up to what is added to all of them alike. rule="bound", or a `clip`, trains on the logistic loss itself;
+    leaves the minimiser where it is: on data from a logistic model, `coef_` and `intercept_` estimate its parameters (except for
+    l2), for several classes up to a constant added to all of them. rule="bound", or a `clip`, trains on the logistic loss itself;
     where its gradients are clipped, `decision_function` and `predict_proba` undo what that does to scores, and `coef_` do not.
 
     Choose it for most classification; ShuffleLinearSVC where only the sign matters.
@@ -95,8 +95,8 @@ class ShuffleLogisticRegression(LinearClassifier):
     Guarantee
     ---------
     (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`, `explain()`).
-    `classes`, `class_weight`, `feature_range`, `feature_norm` and `radius` are taken as public and never read off the data, but
-    with data_is_public=True.
+    `classes`, `class_weight`, `feature_range`, `feature_norm` and `radius` are treated as public and never taken from the data,
+    except with data_is_public=True.
 
     References
     ----------
@@ -144,15 +144,11 @@ class ShuffleLogisticRegression(LinearClassifier):
             return []
         recast = any(phase.share is not None and phase.algorithm == "acsa" for phase in self.schedule_.phases)
         if recast:
-            text = (
-                "Gradients were clipped on centred rows: coef_ are not the parameters of a logistic model, of which they have the"
-            )
+            text = "Gradients were clipped on centred rows: coef_ are not the parameters of a logistic model, but have their"
             return [f"{text} signs, and probabilities are those of clipped gradients.", *self._chosen_rule()]
         if not self.capped_ and self._clips():
-            text = (
-                "Gradients of the logistic loss were clipped: coef_ are not the parameters of a logistic model, of which they have "
-            )
-            return [f"{text}the signs. decision_function and predict_proba are log-odds and probabilities all the same."]
+            text = "Gradients of the logistic loss were clipped: coef_ are not the parameters of a logistic model, but have "
+            return [f"{text}their signs. decision_function and predict_proba are still log-odds and probabilities."]
         alike = "" if len(self.classes_) == 2 else ", up to what is added to all classes alike"
         shrunk = "; l2 draws them towards 0" if self.l2 else ""
         text = (
@@ -283,8 +279,8 @@ class ShuffleLinearSVC(LinearClassifier):
     Guarantee
     ---------
     (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`, `explain()`).
-    `classes`, `class_weight`, `feature_range`, `feature_norm` and `radius` are taken as public and never read off the data, but
-    with data_is_public=True.
+    `classes`, `class_weight`, `feature_range`, `feature_norm` and `radius` are treated as public and never taken from the data,
+    except with data_is_public=True.
 
     References
     ----------

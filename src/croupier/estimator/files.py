@@ -28,7 +28,7 @@ class JsonModel(JsonText):
     """to_json, from_json and save. No code is run by reading a file, unlike with pickle."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the estimator in plain JSON types: parameters and everything learned, but for `account` and `callbacks`.
+        """Give the estimator in plain JSON types: parameters and everything learned, except for `account` and `callbacks`.
 
         Returns
         -------
@@ -38,7 +38,7 @@ class JsonModel(JsonText):
         Raises
         ------
         ArgumentError
-            Where a parameter is something that JSON cannot hold.
+            If a parameter is something that JSON cannot hold.
         """
         params = {k: v for k, v in self.get_params(deep=False).items() if k not in _NOT_SAVED}  # type: ignore[attr-defined]
         state = {name: value for name, value in vars(self).items() if name.endswith("_")}
@@ -47,7 +47,7 @@ class JsonModel(JsonText):
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Read the model that `to_dict` gave. Its guarantee is certified anew.
+        """Read the model that `to_dict` gave. Its guarantee is certified again.
 
         Parameters
         ----------
@@ -62,13 +62,13 @@ class JsonModel(JsonText):
         Raises
         ------
         ArgumentError
-            Where it is not a model of this class and version, or promises more than its plans keep.
+            If it is not a model of this class and version, or promises more than its plans keep.
         """
         model: Self = _decoded(values, {cls.__name__: cls})
         return model
 
     def to_json(self) -> str:
-        """Write the estimator as JSON: parameters and everything learned, but for `account` and `callbacks`.
+        """Write the estimator as JSON: parameters and everything learned, except for `account` and `callbacks`.
 
         Returns
         -------
@@ -78,13 +78,13 @@ class JsonModel(JsonText):
         Raises
         ------
         ArgumentError
-            Where a parameter is something that JSON cannot hold.
+            If a parameter is something that JSON cannot hold.
         """
         return json.dumps(self.to_dict(), allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read the model that `to_json` wrote. Its guarantee is certified anew.
+        """Read the model that `to_json` wrote. Its guarantee is certified again.
 
         Parameters
         ----------
@@ -99,7 +99,7 @@ class JsonModel(JsonText):
         Raises
         ------
         ArgumentError
-            Where the text is not a model of this class and version, or promises more than its plans keep.
+            If the text is not a model of this class and version, or promises more than its plans keep.
         """
         return cls.from_dict(_parsed(text))
 
@@ -118,7 +118,7 @@ class JsonModel(JsonText):
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
-    """Read the estimator that `save` wrote to a file. No code is run by that, and its guarantee is certified anew.
+    """Read the estimator that `save` wrote to a file. No code is run by that, and its guarantee is certified again.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     Raises
     ------
     ArgumentError
-        Where the file is not a model of this version, or promises more than its plans keep.
+        If the file is not a model of this version, or promises more than its plans keep.
 
     Examples
     --------
@@ -166,7 +166,7 @@ def _decoded(values: Any, kinds: dict[str, type]) -> Any:
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise ArgumentError("model", type(values).__name__, f"a JSON object of format {FORMAT!r}", remedy)
     if values.get("version") != VERSION:
-        remedy = "It was written by another version of croupier: read it with that one, or train again."
+        remedy = "It was written by another version of croupier: read it with that version, or train again."
         raise ArgumentError("version", values.get("version"), f"{VERSION}", remedy)
     if values.get("kind") not in kinds:
         raise ArgumentError("kind", values.get("kind"), " or ".join(kinds), "Use load_model, or the class that wrote it.")

@@ -114,7 +114,7 @@ class IntervalModel(LinearRows):
         Raises
         ------
         ArgumentError
-            Where a parameter is out of range, or a public fact was not declared.
+            If a parameter is out of range, or a public fact was not declared.
         """
         return self._declared(features)._forecast(self.plan(users, features) if schedule is None else schedule)
 
@@ -154,7 +154,7 @@ class IntervalModel(LinearRows):
             "neighbours": self.neighbours,
         }
         columns = self._columns()
-        if self.method == "rounds" or checkpoint is not None:  # a run that can go on from a file has rounds
+        if self.method == "rounds" or checkpoint is not None:  # a run that can resume from a file has rounds
             return plan_zoom(self._rule, columns, users, turnout=turnout, **promise)
         moments = self._plan_moments(users)
         hoped = self._forecast_rounds(expected(self._rule, columns, users, **promise))
@@ -169,7 +169,7 @@ class IntervalModel(LinearRows):
         raise NotImplementedError
 
     def _no_rounds(self) -> str:
-        """Why there can be no secret rounds, in words; empty where there can."""
+        """Why there can be no secret rounds, in words; empty if there can."""
         return "" if self.calibration == "tight" else "beside another calibration than 'tight'"
 
     def _prepared(self, population: Population, planned: Any, checkpoint: Any) -> AbstractContextManager[Ready]:
@@ -230,7 +230,7 @@ class IntervalModel(LinearRows):
         zoom, _ = self._seen()
         if zoom.hidden < APPROXIMATE:
             return ""
-        return "So few people for so many columns: these intervals are approximate, and in trials held the truth less often."
+        return "With so few people for so many columns, these intervals are approximate; in trials they held the truth less often."
 
     def _asked_how(self) -> tuple[str, str]:
         if self._in_rounds or ("promise_" not in vars(self) and self.method == "rounds"):
@@ -261,7 +261,7 @@ class IntervalModel(LinearRows):
 # Linear regression in one round: from the second moments of rows and targets.
 
 _IN_ROUNDS = "Least squares in eight secret rounds"
-_RANGE = "Pass (low, high) that you can defend without having seen the data; targets outside are clipped to it."
+_RANGE = "Pass (low, high) that you can justify without having seen the data; targets outside are clipped to it."
 
 
 @documented(
@@ -290,8 +290,8 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, IntervalModel): 
     Guarantee
     ---------
     (epsilon, delta) for each user, for the model and everything the analyzer saw. `target_range`, `feature_range`,
-    `feature_norm` and `exclusive` are taken as public and never read off the data, but with data_is_public=True. In rounds it
-    rests on secret lots; one round of moments keeps it whoever knows when each user answered.
+    `feature_norm` and `exclusive` are treated as public and never taken from the data, except with data_is_public=True. In rounds
+    it rests on secret lots; one round of moments keeps it even against an attacker who knows when each user answered.
 
     Examples
     --------
@@ -529,7 +529,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, IntervalModel): 
 
     @property
     def std_(self) -> Floats:
-        """Standard errors of coef_; infinity where the data do not decide a coefficient and `coef_bound` is not given."""
+        """Standard errors of coef_; infinity if the data do not decide a coefficient and `coef_bound` is not given."""
         errors = self._errors()[:, : self.n_features_in_]
         return errors if len(self.target_range_) > 1 else errors[0]
 
@@ -573,8 +573,9 @@ class ShuffleLogit(DeclaredClasses, IntervalModel):
     Guarantee
     ---------
     (epsilon, delta) for each user, for the model and everything the analyzer saw: the worst of the three groups, or all secret
-    rounds together. `classes`, `feature_range` and `feature_norm` are taken as public and never read off the data, but with
-    data_is_public=True. In rounds it rests on secret lots; groups keep it whoever knows when each user answered.
+    rounds together. `classes`, `feature_range` and `feature_norm` are treated as public and never taken from the data, except with
+    data_is_public=True. In rounds it rests on secret lots; groups keep it even against an attacker who knows when each user
+    answered.
 
     Examples
     --------
@@ -715,7 +716,7 @@ class ShuffleLogit(DeclaredClasses, IntervalModel):
 
     @property
     def std_(self) -> Floats:
-        """Standard errors of coef_; infinity where the data do not decide a coefficient and `coef_bound` is not given."""
+        """Standard errors of coef_; infinity if the data do not decide a coefficient and `coef_bound` is not given."""
         return self._std_in_units(self._solution()[0])[np.newaxis, : self.n_features_in_]
 
     @property
@@ -741,7 +742,7 @@ class ShuffleLogit(DeclaredClasses, IntervalModel):
         return np.asarray(2.0 * self._class_indices(y) - 1.0)  # NaN where a label that is none counts as blank
 
     def _shapes(self) -> tuple[Query, ...]:
-        """What the three groups are asked, but for the weights."""
+        """What the three groups are asked, except for the weights."""
         anywhere = Newton((0.0,) * self._columns())
         return Moments(self._columns()), anywhere, anywhere
 

@@ -29,7 +29,7 @@ class RegressionTable(Figures):
     coef : ndarray
         The coefficients.
     std : ndarray
-        Their standard errors; infinity where the data do not decide a coefficient and no bound was declared.
+        Their standard errors; infinity if the data do not decide a coefficient and no bound was declared.
     intervals : ndarray of shape (coefficients, 2)
         Low and high ends at `level`: (-inf, inf) where the data do not decide a coefficient and no bound was declared.
     p_values : ndarray
@@ -81,7 +81,7 @@ class RegressionTable(Figures):
 
     @property
     def r2_text(self) -> str:
-        """R^2 in a sentence, with its 95 % error bar; empty where there is none."""
+        """R^2 in a sentence, with its 95 % error bar; empty if there is none."""
         if self.r2 is None:
             return ""
         bar = "" if self.r2_std is None else f" +- {1.96 * self.r2_std:.2g}"
@@ -90,7 +90,7 @@ class RegressionTable(Figures):
     def transformed(self, matrix: Floats, names: Sequence[str]) -> RegressionTable:
         """Return the same regression for linear combinations of its coefficients, as in other units."""
         if self.covariance is None:
-            raise ArgumentError("covariance", None, "given", "Take the table that summary() of a model returns.")
+            raise ArgumentError("covariance", None, "given", "Pass the table that a model's summary() returns.")
         known = Coefficients(self.coef, self.covariance, self.determined, self.users, self.bias, self.limits)
         return replace(self, names=tuple(names), **shown(known.combined(np.asarray(matrix)), self.level))
 
@@ -158,7 +158,7 @@ class RegressionTable(Figures):
 
     @property
     def undecided_text(self) -> str:
-        """A sentence about coefficients that the data do not decide; empty where there are none."""
+        """A sentence about coefficients that the data do not decide; empty if there are none."""
         if self.determined.all():
             return ""
         if not self.settled:
@@ -195,7 +195,7 @@ FORECAST_FIRST = "forecast(users, features) says how wide its intervals will be,
 def check_coef_bound(bound: Any) -> None:
     """Refuse what is no bound on coefficients."""
     if bound is not None:
-        remedy = "Give a size that no true coefficient exceeds, in the units of the data; leave it out if you cannot defend one."
+        remedy = "Give a size that no true coefficient exceeds, in the units of the data; leave it out if you cannot justify one."
         real("coef_bound", bound, above=0, at_most=1e100, remedy=remedy)
 
 
@@ -276,7 +276,7 @@ class WidthForecast:
         typical = f"{asked}: 95 % intervals of about +- {size} for a column from the middle to the end of its range, {ideal}."
         if self.ratio is not None:
             size = f"Eight secret rounds make them about {self.ratio:.2g} times as wide as without privacy"
-            rest = "Columns that go together cost little." if not self.approximate else "So few people: they are approximate."
+            rest = "Columns that go together cost little." if not self.approximate else "With so few people they are approximate."
             return f"{typical}{verdict} Narrower columns get wider intervals. {size}. {rest}"
         hidden = f"With less than {100 * self.least_spread:.0f} % of that spread, as of columns that go together, (-inf, inf)."
         return f"{typical}{verdict} Narrower columns get wider intervals. {hidden}"

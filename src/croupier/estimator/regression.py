@@ -43,7 +43,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
     _target_checks: ClassVar[dict[str, Any]] = {"y_numeric": True}
 
     def _declare_target(self, y: NDArray[Any] | None) -> None:
-        how = "Pass (low, high) that you can defend without having seen the data; targets outside are clipped to it."
+        how = "Pass (low, high) that you can justify without having seen the data; targets outside are clipped to it."
         read = None if y is None else lambda: (float(y.min()), float(y.max()))
         declared = self._read_off("target_range", self.target_range, how, read)
         try:
@@ -107,7 +107,7 @@ class ShuffleHuberRegressor(LinearRegressor):
     Guarantee
     ---------
     (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`, `explain()`).
-    `target_range`, `feature_range`, `feature_norm` and `radius` are taken as public and never read off the data, but with
+    `target_range`, `feature_range`, `feature_norm` and `radius` are treated as public and never taken from the data, except with
     data_is_public=True.
 
     References
@@ -127,7 +127,7 @@ class ShuffleHuberRegressor(LinearRegressor):
     kappa: float = 0.1
 
     def _loss(self) -> Loss:
-        remedy = "Give the residual from which on the loss is linear, as a fraction of the width of target_range."
+        remedy = "State the residual beyond which the loss is linear, as a fraction of the width of target_range."
         width = self.target_range_[1] - self.target_range_[0]
         return Huber(kappa=real("kappa", self.kappa, above=0, remedy=remedy) * width / self._scale()[1])
 
@@ -144,7 +144,7 @@ class ShuffleQuantileRegressor(LinearRegressor):
     Guarantee
     ---------
     (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`, `explain()`).
-    `target_range`, `feature_range`, `feature_norm` and `radius` are taken as public and never read off the data, but with
+    `target_range`, `feature_range`, `feature_norm` and `radius` are treated as public and never taken from the data, except with
     data_is_public=True.
 
     References
@@ -169,7 +169,7 @@ class ShuffleQuantileRegressor(LinearRegressor):
 
 # Ridge regression: from one round of second moments, or trained in rounds, whichever is better by a public rule.
 
-# The rule, from `python -m benchmarks ridge_choice`: moments where the noise's edge is at most so many mean eigenvalues.
+# The rule, from `python -m benchmarks ridge_choice`: moments where the noise's edge is at most this many mean eigenvalues.
 LARGEST_EDGE = {"sequential": 1.0, "full": 0.25}
 _MOST_COLUMNS = 128
 # In rounds, unless a radius is given: steps of plain rounds are in proportion to it, others only end within it.
@@ -216,7 +216,7 @@ class ShuffleRidge(LinearRegressor):
     Guarantee
     ---------
     (epsilon, delta) for each user, for the model and everything the analyzer saw while it was made (`guarantee_`, `explain()`).
-    `target_range`, `feature_range`, `feature_norm` and `radius` are taken as public and never read off the data, but with
+    `target_range`, `feature_range`, `feature_norm` and `radius` are treated as public and never taken from the data, except with
     data_is_public=True.
 
     References
@@ -256,7 +256,7 @@ class ShuffleRidge(LinearRegressor):
         Raises
         ------
         ArgumentError
-            Where a parameter is outside its range, or method="moments" stands beside what only rounds have.
+            If a parameter is outside its range, or method="moments" is combined with an option that only rounds have.
         """
         return "rounds" if isinstance(self.plan(users, features), Schedule) else "moments"
 
@@ -309,7 +309,7 @@ class ShuffleRidge(LinearRegressor):
             text = (
                 f"the edge of the noise is {ratio:.2g} mean eigenvalues of the rows: in what was measured, method='rounds' is then"
             )
-            warn_caller(f"{text} better. The guarantee holds, the model may say little.", MostlyNoiseWarning)
+            warn_caller(f"{text} better. The guarantee holds, but the model may say little.", MostlyNoiseWarning)
 
     def _warn_of_result(self) -> None:
         if "result_" in vars(self):
@@ -318,7 +318,7 @@ class ShuffleRidge(LinearRegressor):
             warn_of_pressing(self._radius())
 
     def _moments_plan(self, users: int, *, checkpoint: Any = None, deployed: bool = False) -> SumPlan | None:
-        """The plan of one round of moments; None where rounds are to be taken. No data is touched."""
+        """The plan of one round of moments; None if rounds are to be taken. No data is touched."""
         remedy = "'auto' takes one round of moments, or training in rounds, whichever is better."
         algorithms = dict.fromkeys(chain(*METHODS.values()))
         one_of("method", self.method, ("auto", "moments", "rounds", *algorithms), remedy)
@@ -332,7 +332,7 @@ class ShuffleRidge(LinearRegressor):
         of_rounds |= {"population": "a deployed task"} if deployed or self._exclusions else {}
         if self.method == "moments":
             for name, value in of_rounds.items():
-                raise ArgumentError(name, value, "left out with method='moments'", "Only rounds have it: take method='rounds'.")
+                raise ArgumentError(name, value, "left out with method='moments'", "Only rounds have it: use method='rounds'.")
             return plan_once(self, self._query(), users)
         if of_rounds or self._columns() > _MOST_COLUMNS or self._whitens():
             return None
@@ -373,7 +373,7 @@ class ShuffleRidge(LinearRegressor):
         return super()._radius()
 
     def _whitens(self) -> bool:
-        """Whether rounds begin with second moments (rule R): by public facts alone, whoever takes part."""
+        """Whether rounds begin with second moments (rule R): by public facts alone, regardless of who takes part."""
         asked = (self.rule in ("practical", "whitened"), self.method in ("auto", "rounds"), self.interactivity == "sequential")
         few = self.rounds is not None and self.rounds < LEAST_ROUNDS and self.rule != "whitened"
         usual = not few and self.lots != "open" and self.calibration == "tight" and not self._exclusions and not self.l2
@@ -423,7 +423,7 @@ class ShuffleRidge(LinearRegressor):
         except NoCertificateError:
             return "no plan of one round of moments can be certified"
         if needed:
-            return "something was asked for that only rounds have"
+            return "an option was given that only rounds have"
         limit = LARGEST_EDGE[self.interactivity]
         return f"the edge of the noise of one round of moments is {ratio:.2g} mean eigenvalues of the rows, above {limit:g}"
 

@@ -59,7 +59,7 @@ class ColumnMoments(Query):
     def check_records(self, X: Any, y: Any) -> None:
         """Refuse rows of another length than there are ranges."""
         if X.shape[1] != len(self.middle):
-            raise ArgumentError("X.shape", X.shape, f"(users, {len(self.middle)})", "Say how many features there are.")
+            raise ArgumentError("X.shape", X.shape, f"(users, {len(self.middle)})", "State how many features there are.")
 
     @property
     def dim(self) -> int:
@@ -102,8 +102,8 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
 
     Guarantee
     ---------
-    (epsilon, delta) for each user, for means and variances. `feature_range` is taken as public and never read off the data, but
-    with data_is_public=True. It adds to the guarantee of the model that follows: `total_guarantee(pipeline)`.
+    (epsilon, delta) for each user, for means and variances. `feature_range` is treated as public and never taken from the data,
+    except with data_is_public=True. It adds to the guarantee of the model that follows: `total_guarantee(pipeline)`.
 
     References
     ----------
@@ -132,9 +132,9 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
         X : array-like or sparse array of shape (rows, features)
             The rows.
         y : object, optional
-            Not looked at; pipelines pass it.
+            Ignored; pipelines pass it.
         groups : array-like of shape (rows,), optional
-            Whose the rows are: those with the same entry are one user. Default: every row is a user.
+            The user of each row: rows with the same entry belong to one user. Default: every row is a user.
         **refused : object
             `sample_weight` is refused with the reason, anything else as unknown.
 
@@ -146,9 +146,9 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
         Raises
         ------
         ArgumentError
-            Where a parameter or a record is not valid. Nobody was asked, nothing was spent.
+            If a parameter or a record is not valid. Nobody was asked, nothing was spent.
         BudgetExceededError
-            Where `account` has no room for this fit.
+            If `account` has no room for this fit.
         """
         return super().fit(X, y, groups, **refused)
 
@@ -234,7 +234,7 @@ class ShuffleScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):  
 
     def _checked(self, X: Any, *, reset: bool) -> Any:
         if issparse(X) and self.with_mean:
-            remedy = "A mean taken from zeros makes them dense: use with_mean=False."
+            remedy = "Subtracting a mean makes zeros dense: use with_mean=False."
             raise ArgumentError("X", Found("is sparse"), "dense where with_mean=True", remedy)
         options: dict[str, Any] = {"dtype": np.float64, "ensure_min_samples": 2 if reset else 1, "reset": reset}
         if self.invalid == "blank":  # gaps go on to the next step, which counts their rows as blank

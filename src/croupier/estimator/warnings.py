@@ -23,7 +23,7 @@ class FewPeopleWarning(UserWarning):
 
 
 class MostlyNoiseWarning(UserWarning):
-    """Too few users for this budget: what was learned is noise for the most part."""
+    """Too few users for this budget: what was learned is mostly noise."""
 
 
 class FeatureNormWarning(UserWarning):
@@ -41,7 +41,7 @@ def warn_of_undeclared_rows(norm: object, ranges: object) -> None:
             "neither feature_range nor feature_norm is declared: every row longer than 1 is scaled down to length 1, which leaves "
             "next to nothing of raw columns such as ages or incomes. Declare public ranges, for example "
             "feature_range=[(0, 100), (0, 200_000)], and columns are scaled by them; or, for rows of length about 1, "
-            "feature_norm=1.0. This is said of any rows: nothing was read off them.",
+            "feature_norm=1.0. This warning does not depend on your rows.",
             FeatureNormWarning,
         )
 
@@ -59,7 +59,7 @@ def warn_of_few(chosen: Schedule, users: int, epsilon: float) -> None:
     if share > _MOSTLY_NOISE:
         warn_caller(
             f"{users} users are too few for this budget: the noise is {share:.2g} times the largest gradient. The guarantee holds, "
-            f"the model will say little. Ask more users, use fewer features, or spend a larger epsilon.",
+            f"but the model will say little. Ask more users, use fewer features, or spend a larger epsilon.",
             MostlyNoiseWarning,
         )
         return
@@ -94,8 +94,8 @@ def warn_of_radius(result: Result, problem: Problem, radius: float) -> None:
 def warn_of_pressing(radius: float) -> None:
     """Say that the weights press against the radius."""
     warn_caller(
-        f"the weights press against radius = {radius:g}: a larger one, say {2 * radius:g}, may fit better. The radius is a "
-        f"public choice, and this warning follows from the released weights, so acting on it reveals no more; but a fit "
-        f"anew spends budget anew. With few people it may also be the noise that drives them there.",
+        f"the weights press against radius = {radius:g}: a larger one, such as {2 * radius:g}, may fit better. The radius is a "
+        f"public choice, and this warning follows from the released weights, so acting on it reveals no more; but another "
+        f"fit spends more budget. With few people, noise may also drive them there.",
         RadiusWarning,
     )

@@ -114,7 +114,7 @@ class FeatureMap(PublicMap):
         Raises
         ------
         ArgumentError
-            Where a kind or a parameter is not known.
+            If a kind or a parameter is not known.
         """
         steps = values.get("steps") if isinstance(values, Mapping) and set(values) == {"steps"} else None
         if not isinstance(steps, list) or not all(isinstance(step, Mapping) for step in steps):
@@ -139,7 +139,7 @@ def _step(name: str, values: Mapping[str, Any]) -> PublicMap:
         raise ArgumentError(f"{name}.kind", kind, " or ".join(map(repr, _KINDS)), "See docs/files.md for an example.")
     known = sorted(_KINDS[kind]().get_params())
     for odd in sorted(set(parameters) - set(known)):
-        raise ArgumentError(f"{name}.{odd}", parameters[odd], "left out", f"Known here are {', '.join(known)}.")
+        raise ArgumentError(f"{name}.{odd}", parameters[odd], "left out", f"Allowed keys: {', '.join(known)}.")
     return _KINDS[kind](**parameters)
 
 

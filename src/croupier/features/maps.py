@@ -53,7 +53,7 @@ _MOST, _MOST_WEIGHTS = 1 << 20, 1 << 24
 
 
 def row_blocks(rows: int, numbers: int) -> Iterator[slice]:
-    """Parts of so many rows that some million numbers are worked on together, where a row needs so many."""
+    """Parts of this many rows that some million numbers are worked on together, where a row needs this many."""
     step = max(1, _AT_ONCE // max(1, numbers))
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
@@ -80,7 +80,7 @@ class PublicMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Raises
         ------
         ArgumentError
-            Where a parameter is outside its range, or does not fit so many columns.
+            If a parameter is outside its range, or does not fit so many columns.
         """
 
     @abstractmethod
@@ -105,7 +105,7 @@ class PublicMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Raises
         ------
         ArgumentError
-            Where a parameter is outside its range, or does not fit so many columns.
+            If a parameter is outside its range, or does not fit so many columns.
         """
         self.outputs(self._checked(X, reset=True).shape[1])
         return self
@@ -126,7 +126,7 @@ class PublicMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Raises
         ------
         ArgumentError
-            Where a parameter is outside its range, or does not fit so many columns.
+            If a parameter is outside its range, or does not fit so many columns.
         """
         rows = self._checked(X, reset=False)
         outputs = self.outputs(rows.shape[1])
@@ -209,7 +209,7 @@ class FourierFeatures(PublicMap):
         size = checked_size(self.size, inputs, 2)
         if size % 2:
             raise ArgumentError("size", size, "even", "Half of the features are cosines, half are sines.")
-        real("scale", self.scale, above=1e-9, at_most=1e9, remedy="Take about the distance of two rows that differ.")
+        real("scale", self.scale, above=1e-9, at_most=1e9, remedy="Choose about the distance between two different rows.")
         checked_seed(self.seed)
         return size
 
@@ -317,7 +317,7 @@ class GroupNorm(PublicMap):
         real("epsilon", self.epsilon, above=0, at_most=1e9, remedy="1e-5 is usual.")
         if inputs % groups:
             allowed = f"a number that divides the {inputs} columns"
-            raise ArgumentError("groups", groups, allowed, "Groups have equally many columns.")
+            raise ArgumentError("groups", groups, allowed, "All groups have the same number of columns.")
         return inputs
 
     def _mapped(self, rows: Floats) -> Floats:
@@ -339,12 +339,12 @@ def scaled_weights(kind: str, seed: int, rows: int, columns: int, factor: float,
 def checked_size(size: Any, inputs: int, least: int) -> int:
     """Take a number of columns whose weights fit into memory."""
     most = min(_MOST, _MOST_WEIGHTS // max(1, inputs))
-    return whole("size", size, at_least=least, at_most=most, remedy="Take some hundreds or thousands.")
+    return whole("size", size, at_least=least, at_most=most, remedy="Choose some hundreds or thousands.")
 
 
 def checked_seed(seed: Any) -> int:
     """Take a seed that every language can read from JSON."""
-    return whole("seed", seed, at_least=0, at_most=2**53 - 1, remedy="Take any: it is public, and fixes the map.")
+    return whole("seed", seed, at_least=0, at_most=2**53 - 1, remedy="Choose any: it is public and fixes the map.")
 
 
 def shaped(name: str, shape: Any, multiple: int) -> tuple[int, int]:

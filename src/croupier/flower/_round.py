@@ -57,7 +57,7 @@ class RoundWords:
     def __post_init__(self) -> None:
         if len(bytes.fromhex(self.run)) != RUN_BYTES:
             raise ArgumentError("run", self.run, f"{RUN_BYTES} bytes as hex digits", _REMEDY)
-        real("clip", self.clip, above=_CLIPS[0], below=_CLIPS[1], remedy="Give a public bound on the norm of an update.")
+        real("clip", self.clip, above=_CLIPS[0], below=_CLIPS[1], remedy="State a public bound on the norm of an update.")
         real("weight", self.weight, at_least=0, at_most=0.5, remedy=_REMEDY)
         whole("round", self.round, at_least=1, at_most=self.lots.rounds, remedy=_REMEDY)
         whole("block", self.block, at_least=0, at_most=self.lots.blocks - 1, remedy=_REMEDY)
@@ -66,7 +66,7 @@ class RoundWords:
 
     @property
     def lots(self) -> LotsPlan:
-        """The plan, certified anew on this machine; a plan that promises less than it says is refused."""
+        """The plan, certified again on this machine; a plan that promises less than it says is refused."""
         return proved(self.plan)
 
     @property
@@ -89,7 +89,7 @@ class RoundWords:
         values: Any = json.loads(text)
         kinds = {"plan": str, "run": str, "round": int, "clip": float, "weight": float, "block": int}
         if not isinstance(values, dict) or {name: type(value) for name, value in values.items()} != kinds:
-            raise ArgumentError("round", Found("has other words than a round has"), ", ".join(kinds), _REMEDY)
+            raise ArgumentError("round", Found("has other fields than a round has"), ", ".join(kinds), _REMEDY)
         return cls(**values)
 
     def vector(self, update: NDArray[Any] | None) -> NDArray[Any]:

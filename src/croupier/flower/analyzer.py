@@ -39,7 +39,7 @@ _COUNT = struct.Struct("<Q")
 
 
 class Opener(Protocol):
-    """Whoever opens masks for a strategy: this process, or another party."""
+    """The party that opens masks for a strategy: this process, or another party."""
 
     @property
     def public_key(self) -> bytes:
@@ -70,7 +70,7 @@ class MaskAnalyzer:
     Guarantee
     ---------
     It answers only for as many different envelopes as the plan has reports, blanks included, all sealed for this very round and
-    plan. What it answers is a sum of masks, which says nothing about anybody to whoever has not got the masked reports. If the
+    plan. What it answers is a sum of masks, which says nothing about anybody without the masked reports. If the
     operator of the Flower server runs it, nothing is hidden from that operator: there is no shuffle guarantee.
 
     Examples
@@ -113,11 +113,11 @@ class MaskAnalyzer:
         Raises
         ------
         BatchTooSmallError
-            Where there are not exactly as many envelopes as the plan has reports.
+            If there are not exactly as many envelopes as the plan has reports.
         BadEnvelopesError
-            Where some envelopes do not open; the round is still closed.
+            If some envelopes do not open; the round is still closed.
         PermissionError
-            Where the round was opened for other envelopes: the difference of two sums is somebody's report.
+            If the round was opened for other envelopes: the difference of two sums is one person's report.
         """
         masks = open_masks(envelopes, words.lots.one_round, context=words.context, key=self._key, block=words.block)
         round_, asked = f"{words.context.hex()}-{words.block}", hashlib.sha256(b"".join(envelopes)).hexdigest()
@@ -144,9 +144,9 @@ class RemoteMaskAnalyzer:
     public_key : bytes
         Its key, as its operator told it: devices are given the same.
     token : str, optional
-        What it knows this server by.
+        The password by which it knows this server.
     certificate : path-like, optional
-        A certificate to trust beside the system's.
+        A certificate to trust in addition to the system's.
     timeout : float, default 300.0
         Seconds for an answer.
 
@@ -199,9 +199,9 @@ class RemoteMaskAnalyzer:
         Raises
         ------
         BadEnvelopesError
-            Where some envelopes do not open.
+            If some envelopes do not open.
         PermissionError
-            Where it refuses, with its words.
+            If it refuses, with its words.
         """
         body = json.dumps({"words": words.to_json(), "envelopes": base64.b64encode(b"".join(envelopes)).decode()}).encode()
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._token}"} if self._token else {})

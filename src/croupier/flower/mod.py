@@ -28,10 +28,10 @@ RECORD, WORDS, REPORT = "croupier", "words", "report"
 class CroupierMod:
     """A Flower mod for `ClientApp(mods=[...])`: what leaves the device is one noisy, masked report, and nothing else.
 
-    Before anything is computed it certifies the plan anew on the device, holds it against the owner's limits, and refuses to answer
-    a second time. Then the app trains as ever. The mod clips the difference between the model that came and the one that the app
-    returns, encodes it, adds noise, masks it and seals the mask's seed. Metrics, losses and numbers of examples are dropped. An app
-    that fails, or an update that is not finite, becomes a blank: a report of noise alone, which looks like any other.
+    Before anything is computed it certifies the plan again on the device, holds it against the owner's limits, and refuses to
+    answer a second time. Then the app trains as ever. The mod clips the difference between the model that came and the one that the
+    app returns, encodes it, adds noise, masks it and seals the mask's seed. Metrics, losses and numbers of examples are dropped. An
+    app that fails, or an update that is not finite, becomes a blank: a report of noise alone, which looks like any other.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class CroupierMod:
     max_epsilon, max_delta : float
         The most that a run may reveal about this device's owner.
     max_epsilon_if_watched : float, default 10.0
-        The same to somebody who also knows when each device answered: the Flower server does.
+        The same to an attacker who also knows when each device answered: the Flower server does.
     neighbours : {"zero-out", "replace-one"}, default "zero-out"
         "replace-one" refuses plans that promise zero-out alone.
     budget : path-like, optional
@@ -50,7 +50,7 @@ class CroupierMod:
     Guarantee
     ---------
     The report by itself shows the Flower server nothing. What sums of reports say about the owner is what the plan's guarantee
-    says, if the mask analyzer is not run by whoever runs the Flower server.
+    says, if the mask analyzer is not run by the operator of the Flower server.
 
     Examples
     --------
@@ -73,14 +73,14 @@ class CroupierMod:
         if not isinstance(analyzer_key, bytes) or len(analyzer_key) != 32:
             remedy = "Pass bytes.fromhex(...) of what `croupier mask-analyzer` printed."
             raise ArgumentError("analyzer_key", analyzer_key, "32 bytes", remedy)
-        remedy = "Say what a run may reveal about this device's owner."
+        remedy = "State how much a run may reveal about this device's owner."
         self.analyzer_key = analyzer_key
         self.max_epsilon = real("max_epsilon", max_epsilon, above=0, remedy=remedy)
         self.max_delta = real("max_delta", max_delta, above=0, below=1, remedy=remedy)
         self.max_epsilon_if_watched = math.inf
         if max_epsilon_if_watched != math.inf:
             self.max_epsilon_if_watched = real("max_epsilon_if_watched", max_epsilon_if_watched, above=0, remedy=remedy)
-        self.neighbours = one_of("neighbours", neighbours, ("zero-out", "replace-one"), "'zero-out' takes both.")
+        self.neighbours = one_of("neighbours", neighbours, ("zero-out", "replace-one"), "'zero-out' accepts both.")
         self.budget = None if budget is None else str(budget)
 
     def __call__(self, message: Message, context: Context, call_next: Any) -> Message:
@@ -118,23 +118,25 @@ class CroupierMod:
         try:
             words = RoundWords.from_json(message.content.config_records[RECORD][WORDS])
         except KeyError:
-            raise RefusedTaskError("the server has no CroupierStrategy: it asks without a plan. Nothing was sent.") from None
+            raise RefusedTaskError("the server does not use CroupierStrategy: it asks without a plan. Nothing was sent.") from None
         except (ValueError, TypeError) as error:
             raise RefusedTaskError(f"{error} Nothing was sent.") from None
         if RECORD in context.state.config_records:
-            raise RefusedTaskError("this device has answered in this run already, and each is asked once. Nothing was sent.")
+            raise RefusedTaskError("this device has already answered in this run, and each device is asked once. Nothing was sent.")
         self._check_promise(words)
         if self.budget is not None:
             ledger = self._ledger(context)
             if any(entry.task == words.run for entry in ledger.entries()):
-                raise RefusedTaskError("this device has answered this run before, and each is asked once. Nothing was sent.")
+                raise RefusedTaskError(
+                    "this device has already answered this run, and each device is asked once. Nothing was sent."
+                )
             ledger.check(words.run, words.lots.guarantee)
         return words
 
     def _check_promise(self, words: RoundWords) -> None:
         promise = words.lots.guarantee
         if self.neighbours == "replace-one" and promise.neighbours != "replace-one":
-            raise RefusedTaskError("the plan is about zero-out neighbours; replace-one is demanded here. Nothing was sent.")
+            raise RefusedTaskError("the plan is for zero-out neighbours, but this device demands replace-one. Nothing was sent.")
         epsilon = promise.epsilon(self.max_delta) if promise.slack < self.max_delta else math.inf
         watched = promise.if_watched.epsilon(self.max_delta) if promise.if_watched.slack < self.max_delta else math.inf
         if epsilon > self.max_epsilon or watched > self.max_epsilon_if_watched:
@@ -153,13 +155,13 @@ class CroupierMod:
 def difference(after: ArrayRecord, before: ArrayRecord) -> NDArray[np.float32]:
     """The update as one vector in single precision, in the order of the model's arrays."""
     if list(after.keys()) != list(before.keys()):
-        raise ValueError("the app gave back another model")
+        raise ValueError("the app returned a different model")
     update = np.empty(sum(array.numpy().size for array in before.values()), np.float32)
     at = 0
     for name, old in before.items():
         old_numbers, new_numbers = old.numpy(), after[name].numpy()
         if old_numbers.shape != new_numbers.shape:
-            raise ValueError("the app gave back another model")
+            raise ValueError("the app returned a different model")
         update[at : at + old_numbers.size] = (new_numbers - old_numbers).ravel()
         at += old_numbers.size
     return update

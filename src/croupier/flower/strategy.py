@@ -1,7 +1,7 @@
 """The Flower server's part: draw secret lots, add masked reports and blanks up, hand the mean update to any Flower strategy.
 
 Flower's server is the shuffler here. It knows who was asked when, so against it the guarantee is the one that is printed "to
-somebody who also knows when each device answered"; against whoever sees the models, it is the first one.
+an attacker who also knows when each device answered"; against anyone who sees the models, it is the first one.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _BOX = 3.0
 _TRIES = 3
 ONE_OPERATOR = (
     "NO SHUFFLE GUARANTEE: this process adds masked reports up and opens their masks, so its operator can read every report. For a "
-    "promise, let somebody else run `croupier mask-analyzer` and pass RemoteMaskAnalyzer(...). With two operators it would be: "
+    "promise, let another operator run `croupier mask-analyzer` and pass RemoteMaskAnalyzer(...). With two operators it would be: "
 )
-TWO_OPERATORS = "If the mask analyzer is run by somebody else than this server, who does not pool what they have with it: "
+TWO_OPERATORS = "If the mask analyzer is run by another operator, who shares no data with this server: "
 
 
 class CroupierStrategy:
@@ -80,12 +80,13 @@ class CroupierStrategy:
         As in `plan_lots`.
     turnout : float, default 1.0
         The fraction of `users` that is connected when lots are drawn, at least; blanks stand in for the others. Only the promise to
-        somebody who knows when each device answered counts on it.
+        an attacker who knows when each device answered relies on it.
     max_inflation : float, default 1.05
         As in `plan_lots`.
     blocks : int or "auto", default 1
-        As in `plan_lots`: the update is rotated and cut into so many blocks, and a device sends the one that its lot says. Reports
-        are that many times shorter, and noise is larger; the promise to the Flower server, which knows the block, is weaker.
+        As in `plan_lots`: the update is rotated and cut into this many blocks, and a device sends the one that its lot says.
+        Reports are that many times shorter, and noise is larger; the promise to the Flower server, which knows the block, is
+        weaker.
 
     Attributes
     ----------
@@ -96,8 +97,8 @@ class CroupierStrategy:
 
     Guarantee
     ---------
-    `guarantee`, which is certified and printed when the run begins: to whoever sees the models, and beside it to somebody who also
-    knows when each device answered. The Flower server knows that.
+    `guarantee`, which is certified and printed when the run begins: to anyone who sees the models, and beside it to an attacker who
+    also knows when each device answered. The Flower server knows that.
 
     Examples
     --------
@@ -127,17 +128,19 @@ class CroupierStrategy:
         blocks: int | str = 1,
     ) -> None:
         self.strategy, self.analyzer = strategy, analyzer
-        self.clip = real("clip", clip, above=1e-12, below=1e12, remedy="Give a public bound on the norm of an update.")
+        self.clip = real("clip", clip, above=1e-12, below=1e12, remedy="State a public bound on the norm of an update.")
         self._first_clip = self.clip
         if clip_quantile is not None:
             real("clip_quantile", clip_quantile, above=0, below=1, remedy="0.5 is the median of the norms of updates.")
         self.clip_quantile = clip_quantile
-        self.turnout = real("turnout", turnout, above=0, at_most=1, remedy="Say which fraction of devices is connected; 1 is all.")
+        self.turnout = real(
+            "turnout", turnout, above=0, at_most=1, remedy="State which fraction of devices is connected; 1 is all."
+        )
         self._request: dict[str, Any] = {
             "epsilon": epsilon,
             "delta": delta,
             "users": whole("users", users, at_least=1, remedy="Count all devices."),
-            "rounds": whole("rounds", rounds, at_least=1, remedy="Give the rounds among which lots are drawn."),
+            "rounds": whole("rounds", rounds, at_least=1, remedy="State the number of rounds among which lots are drawn."),
             "neighbours": neighbours,
             "honest": honest,
             "max_inflation": max_inflation,
@@ -159,7 +162,7 @@ class CroupierStrategy:
         return None if self.plan is None or not self.analyzer.separate else self.plan.guarantee
 
     def plan_for(self, weights: int) -> LotsPlan:
-        """Plan a run for a model of so many weights.
+        """Plan a run for a model of this many weights.
 
         Parameters
         ----------
@@ -174,12 +177,12 @@ class CroupierStrategy:
         Raises
         ------
         ArgumentError
-            Where there are blocks, and no more weights than 9 or more than 10^6.
+            If there are blocks, and no more weights than 9 or more than 10^6.
         """
         dim = weights + (self.clip_quantile is not None)
         if self._request["blocks"] != 1 and not _BOX**2 < dim <= MOST_COORDINATES:
             allowed = f"1 for a model of {weights:,} weights"
-            raise ArgumentError("blocks", self._request["blocks"], allowed, "Leave it out: reports are then of the whole update.")
+            raise ArgumentError("blocks", self._request["blocks"], allowed, "Leave it out: reports then contain the whole update.")
         plan = plan_lots(**self._request, dim=dim)
         return plan if self.turnout == 1 else replace(plan, turnout=self.turnout)
 
@@ -196,8 +199,8 @@ class CroupierStrategy:
         promise, delta = self.plan.guarantee, self.plan.delta
         condition = TWO_OPERATORS if self.analyzer.separate else ONE_OPERATOR
         return (
-            f"{condition}{guarantee_line(promise, self.plan.epsilon)}, to whoever sees the models; to somebody who also knows when "
-            f"each device answered, as this server does, {watched_line(promise, delta)}."
+            f"{condition}{guarantee_line(promise, self.plan.epsilon)}, to anyone who sees the models; to an attacker who also "
+            f"knows when each device answered, as this server does, {watched_line(promise, delta)}."
         )
 
     # What Flower calls.
@@ -224,7 +227,7 @@ class CroupierStrategy:
         Raises
         ------
         ArgumentError
-            Where more rounds are asked for than lots are drawn among.
+            If more rounds are asked for than lots are drawn among.
         """
         try:
             from flwr.serverapp.strategy import Strategy as FlowerStrategy  # noqa: PLC0415  (an extra)
@@ -238,10 +241,10 @@ class CroupierStrategy:
             remedy = "Each device's round is drawn among `rounds`: plan with as many as you run."
             raise ArgumentError("num_rounds", num_rounds, f"from 1 to the {most} rounds of the plan", remedy)
         if self.plan is not None:
-            raise ArgumentError("strategy", Found("was started before"), "a new one for each run", "Make a new CroupierStrategy.")
+            raise ArgumentError("strategy", Found("was already started"), "a new one for each run", "Make a new CroupierStrategy.")
         kinds = {name: str(array.dtype) for name, array in initial_arrays.items() if not str(array.dtype).startswith("float")}
         if kinds:
-            remedy = "Leave counters and the like out of the model: a noisy mean of them means nothing."
+            remedy = "Leave counters and the like out of the model: their noisy mean is meaningless."
             raise ArgumentError("initial_arrays", kinds, "arrays of floating point numbers", remedy)
         self.plan = self.plan_for(sum(array.numpy().size for array in initial_arrays.values()))
         self._plan_text = self.plan.to_json()
@@ -312,7 +315,7 @@ class CroupierStrategy:
         server_round : int
             The round's number.
         replies : iterable of Message
-            What came back. Whoever did not answer, or not as it should, is a blank.
+            What came back. A device that did not answer, or not as it should, is a blank.
 
         Returns
         -------
@@ -385,7 +388,7 @@ class CroupierStrategy:
     def _planned(self) -> LotsPlan:
         if self.plan is None:
             raise ArgumentError(
-                "strategy", Found("was not started"), "one that start(...) was called of", "Call strategy.start(grid=...)."
+                "strategy", Found("was not started"), "one on which start(...) was called", "Call strategy.start(grid=...)."
             )
         return self.plan
 
@@ -411,7 +414,7 @@ class CroupierStrategy:
                 _, block = (self._lots or {})[reply.metadata.src_node_id]
                 totals[block].add(bytes(reply.content.config_records[RECORD][REPORT]))
             except (WireError, KeyError, TypeError):
-                _log.warning("Croupier: a reply is no report of this round; a blank takes its place")
+                _log.warning("Croupier: a reply is not a report of this round; a blank takes its place")
         # a device sends one block of its update: as many times the sum of all of them
         return np.asarray(len(blocks) * sum(self._part(*both) for both in zip(blocks, totals, strict=True)))
 
@@ -424,7 +427,7 @@ class CroupierStrategy:
                 return np.asarray(total.open(self.analyzer.open(words, total.envelopes())).sum)
             except BadEnvelopesError as error:
                 total.replace(error.places, key)
-        raise WireError(f"the mask analyzer opened no sum in {_TRIES} tries: its key may be another one than the devices have")
+        raise WireError(f"the mask analyzer opened no sum in {_TRIES} tries: its key may differ from the devices' key")
 
 
 def _round_and_block(lot: int, plan: LotsPlan) -> tuple[int, int]:

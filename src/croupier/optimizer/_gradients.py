@@ -17,7 +17,7 @@ from ..problem.problem import Coordinates, Objective, Recast, Smoothed, clip_row
 from ..protocol.sparse import SparseVectors, second_moments, symmetric_matrix
 from ..validation import Mask, finite_rows, numbers_or_nan, one_by_one, taken
 
-# What users answer who may hold a record that is not valid: a public default, and nothing that says so.
+# What users answer who may hold an invalid record: a public default, and nothing that says so.
 #
 # A blank is a record whose loss has gradient 0 at every theta. In a problem with l2 it still has the regulariser's gradient, which
 # all users share. So its vector is within the same bound as everybody's, and is the same whatever the record holds.
@@ -74,7 +74,7 @@ def _spread(part: NDArray[Any], valid: Mask) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Gradients(Query):
-    """The query of a round: the gradients of some users' losses at theta; with `blank`, of whoever's record is valid."""
+    """The query of a round: the gradients of some users' losses at theta; with `blank`, of those whose record is valid."""
 
     objective: Objective
     theta: Floats
@@ -114,7 +114,7 @@ class Gradients(Query):
 # descend.
 
 
-# Eigenvalues of second moments below so many edges of their noise are raised to it: what lies below is noise.
+# Eigenvalues of second moments below this many edges of their noise are raised to it: what lies below is noise.
 _FLOOR = 0.5
 # Centred rows are not blown up by more than this, squared: were they all alike, nothing but noise would be left.
 _LEAST_SPREAD = 0.1
@@ -165,7 +165,7 @@ class View:
 
 @dataclass(frozen=True)
 class RowMeans(Query):
-    """Each user's features, without the constant, at most 1 long; zero for a record that is not valid."""
+    """Each user's features, without the constant, at most 1 long; zero for an invalid record."""
 
     rows: Rows
     blank: bool = False
@@ -225,7 +225,7 @@ class RowMoments(Query):
         """The same by its entries, where most of a row's are 0."""
         rows = scaled_rows(self.rows, X, y, self.blank)
         if self.target:
-            there = np.asarray(rows.any(axis=1))  # a record that is not valid has no target
+            there = np.asarray(rows.any(axis=1))  # an invalid record has no target
             targets = np.zeros(len(rows))
             targets[there] = _targets(self.rows.problem, y, there)
             rows = np.column_stack([math.sqrt(1 - self.target) * rows, math.sqrt(self.target) * targets])
@@ -246,7 +246,7 @@ class RowMoments(Query):
         total = max(float(energy.sum()), 1.0)
         white = (vectors * (1 / np.sqrt(raised * total))) @ vectors.T
         start = middle = None
-        if self.rows.problem.constant:  # products with the constant are the mean, but for a factor
+        if self.rows.problem.constant:  # products with the constant are the mean, except for a factor
             mean = white @ matrix[:features, features - 1]
             middle = mean / max(float(np.linalg.norm(mean)), 1e-300)
         if target:
@@ -264,7 +264,7 @@ def opening_query(algorithm: str, rows: Rows, blank: bool) -> RowMeans | RowMome
 
 
 def scaled_rows(rows: Rows, X: Any, y: Any, blank: bool) -> Floats:
-    """Rows at most 1 long, as `Rows` says; zero for records that are not valid."""
+    """Rows at most 1 long, as `Rows` says; zero for invalid records."""
     problem = rows.problem
     if not blank:
         return np.asarray(clip_rows(problem._rows(X)[0] * rows.factors, 1.0))

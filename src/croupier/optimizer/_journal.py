@@ -1,4 +1,4 @@
-"""A run written down as it goes, so that it can go on when its process is gone: privacy spent is neither lost nor spent twice.
+"""A journal of a run, from which another process can resume it: privacy spent is neither lost nor spent twice.
 
 The file says which point a round asks about before anybody is asked, and what came back after. A run that is begun again with it
 does the answered rounds from the file. A round that was asked but not answered is asked again about the same point, under the same
@@ -31,9 +31,9 @@ _BEGINNING = f'{{"format": "{FORMAT}"'.encode()
 class Journal:
     """The record of a run with these facts (JSON values), in the file `path`; without a path it is kept nowhere.
 
-    `secret` is what all randomness of the run is derived from: whoever reads the file before the run has ended can take the noise
-    away, so it is made for its owner alone, and the secret is dropped from it when the run ends. `run` names the run. Use it as a
-    context: one process at a time has the file.
+    `secret` is what all randomness of the run is derived from: anyone who reads the file before the run has ended can take the
+    noise away, so it is made for its owner alone, and the secret is dropped from it when the run ends. `run` names the run. Use it
+    as a context: one process at a time has the file.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, facts: dict[str, Any], seed: int | None) -> None:
@@ -62,16 +62,16 @@ class Journal:
         return self.path is not None
 
     def confirm(self, records: bytes | None) -> None:
-        """Refuse to go on with other records than the run began with: under the same noise they would show in the difference."""
+        """Refuse to resume with other records than the run began with: under the same noise the difference would show them."""
         digest = None if records is None else records.hex()
         if self._records is None:
             self._records = digest or "unknown"
             self._append({"records": self._records})
         elif self._records != (digest or "unknown"):
             allowed = "the records that the run began with"
-            remedy = "Bring them back to resume, or begin another run with another file; what this one spent stays spent."
+            remedy = "Restore them to resume, or start another run with another file; what this one spent stays spent."
             raise ArgumentError(
-                "checkpoint", Found(f"{self.path} was begun with other records: the data has changed since"), allowed, remedy
+                "checkpoint", Found(f"{self.path} was started with other records: the data has changed since"), allowed, remedy
             )
 
     def recorded(self, index: int, theta: Floats) -> tuple[Round, bool] | None:
@@ -118,7 +118,7 @@ class Journal:
             self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         except OSError as problem:
             allowed = f"a file that can be written ({problem.strerror})"
-            raise ArgumentError("checkpoint", str(path), allowed, "Choose another place; nobody was asked.") from None
+            raise ArgumentError("checkpoint", str(path), allowed, "Choose another path; nobody was asked.") from None
         try:
             self._require_mine(path)
             self._lock(path)
@@ -128,7 +128,7 @@ class Journal:
             raise
 
     def _take_up(self, path: Path) -> None:
-        """Read what was written, or write the first line. A line that was cut off was not acted upon, or can be had again."""
+        """Read what was written, or write the first line. An incomplete line was not acted upon, or can be made again."""
         *lines, rest = path.read_bytes().split(b"\n")
         if lines:
             self._require_same(json_object(lines[0]) or {})
@@ -147,11 +147,11 @@ class Journal:
                 raise _damaged(path, number) from None
 
     def _require_mine(self, path: Path) -> None:
-        """Refuse a file that somebody else may read or write, now or later."""
+        """Refuse a file that others may read or write, now or later."""
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode) or (hasattr(os, "geteuid") and status.st_uid != os.geteuid()):
-            allowed = "a plain file that is yours, since the secret of the run is kept in it"
-            raise ArgumentError("checkpoint", str(path), allowed, "Choose another place; nobody was asked.")
+            allowed = "a plain file that you own, because it holds the secret of the run"
+            raise ArgumentError("checkpoint", str(path), allowed, "Choose another path; nobody was asked.")
 
     def _lock(self, path: Path) -> None:
         if self._file is None:
@@ -159,11 +159,11 @@ class Journal:
         try:
             lock(self._file)
         except BlockingIOError:
-            remedy = "Wait for it, or stop it; or give this run a file of its own."
+            remedy = "Wait for it, stop it, or use another file for this run."
             raise ArgumentError("checkpoint", str(path), "a file that no other run has open", remedy) from None
         except OSError as problem:
             allowed = f"on a file system with locks ({problem.strerror})"
-            raise ArgumentError("checkpoint", str(path), allowed, "Choose another place; nobody was asked.") from None
+            raise ArgumentError("checkpoint", str(path), allowed, "Choose another path; nobody was asked.") from None
 
     def _read(self, line: dict[str, Any]) -> None:
         if "records" in line:
@@ -188,7 +188,7 @@ class Journal:
             raise _damaged(self.path, 1) from None
         for name in mine:
             if theirs.get(name) != mine[name]:
-                remedy = "Ask for what the run was begun with to resume, or give another file; what this one spent stays spent."
+                remedy = "To resume, use the arguments of the first call, or use another file; what this one spent stays spent."
                 raise ArgumentError(
                     "checkpoint", Found(f"{self.path} is of a run with another {name}"), f"a run with this {name}", remedy
                 )
@@ -205,7 +205,7 @@ class Journal:
     def _require_point(self, then: Floats, now: Floats) -> None:
         if then.shape != now.shape or not np.allclose(then, now, rtol=1e-9, atol=1e-12):
             allowed = "a run of this problem, which would ask about other points"
-            raise ArgumentError("checkpoint", str(self.path), allowed, "Give another file; what this one spent stays spent.")
+            raise ArgumentError("checkpoint", str(self.path), allowed, "Use another file; what this one spent stays spent.")
 
     def _append(self, line: dict[str, Any]) -> None:
         if self._file is not None and self.path is not None:
@@ -224,5 +224,5 @@ class Journal:
 
 
 def _damaged(path: Path | None, number: int) -> ArgumentError:
-    remedy = "Do not use this file; count what its run was to spend as spent."
+    remedy = "Do not use this file; count its run's whole budget as spent."
     return ArgumentError("checkpoint", Found(f"{path} is damaged at line {number}"), "lines that a run wrote", remedy)

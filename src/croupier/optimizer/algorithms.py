@@ -53,7 +53,7 @@ def acsa(
     Parameters
     ----------
     oracle : function
-        From a point to the private mean gradient there; called once a round.
+        From a point to the private mean gradient there; called once per round.
     project : function
         From a point to the nearest point of the domain.
     start : ndarray
@@ -88,7 +88,7 @@ def acsa(
 # They differ in who answers: new users in every round, or all users in every round. Both step against the gradient (the printed
 # sign is an erratum, docs/deviations.md).
 
-# Standard deviations of the product of two gradients of noise: below minus so many, it is not noise that turns them.
+# Standard deviations of the product of two gradients of noise: below minus this many, it is not noise that turns them.
 _TURNED = 5.0
 
 
@@ -108,7 +108,7 @@ def descent(
     Parameters
     ----------
     oracle : function
-        From a point to the private mean gradient there; called once a round.
+        From a point to the private mean gradient there; called once per round.
     project : function
         From a point to the nearest point of the domain.
     start : ndarray
@@ -162,8 +162,8 @@ def descent(
 # shares are taken to have come at least.
 _CURVED, _LEAST_REACHED = 0.6, 0.7
 
-# Whoever answers: from the query about a point, and this point, to the private mean that comes back in the schedule's next round.
-# The point holds what of the query follows from earlier answers, so that a run that is gone on with asks about the very same.
+# The answerer: from the query about a point, and this point, to the private mean that comes back in the schedule's next round.
+# The point holds what of the query follows from earlier answers, so that a resumed run asks about the very same.
 Ask = Callable[[Callable[[Floats], Query], Floats], Floats]
 
 

@@ -41,7 +41,7 @@ class PanState:
     phase : int
         Phases that have ended.
     round : int
-        The present round of the phase, from 1.
+        The current round of the phase, from 1.
     taken : int
         Records of the present batch that were taken in.
     theta, aggregate : ndarray
@@ -67,7 +67,7 @@ class PanState:
 class PanPrivate:
     """Pan-private training on a stream: feed it `users` records, one by one; `theta` may be read at will.
 
-    It cannot be copied: two copies would go on from one draw of noise. The order of the stream is as it comes, so a bound on the
+    It cannot be copied: two copies would continue from one draw of noise. The order of the stream is as it comes, so a bound on the
     population loss needs records in random order.
 
     Parameters
@@ -85,7 +85,7 @@ class PanPrivate:
     seed : int, optional
         Seeds the noise. NOT private.
     invalid : {"refuse", "blank"}, default "refuse"
-        As in `minimize`: a record that is not valid is refused, which says something of it to whoever sees that, or is fed as a
+        As in `minimize`: an invalid record is refused, which reveals something about it to anyone who sees that, or is fed as a
         blank.
     **overrides : object
         For `schedule`: honest, rule, rounds, clip, curvature and others.
@@ -100,7 +100,7 @@ class PanPrivate:
     Raises
     ------
     ArgumentError
-        Where an argument is outside its range.
+        If an argument is outside its range.
 
     Guarantee
     ---------
@@ -156,7 +156,7 @@ class PanPrivate:
         Raises
         ------
         ArgumentError
-            Where the record is not valid and `invalid` is "refuse".
+            If the record is not valid and `invalid` is "refuse".
         """
         if self.finished:
             return
@@ -186,7 +186,7 @@ class PanPrivate:
         return PanState(phase=state.phase + 1, round=1, taken=0, theta=output, aggregate=output, counts=fresh)
 
     def __reduce__(self) -> str:
-        raise TypeError("a PanPrivate cannot be copied or pickled: two copies would go on from one draw of noise")
+        raise TypeError("a PanPrivate cannot be copied or pickled: two copies would continue from one draw of noise")
 
     @property
     def finished(self) -> bool:
@@ -200,7 +200,7 @@ class PanPrivate:
 
     @property
     def guarantee(self) -> Guarantee | None:
-        """For the state at any one moment together with the output; None where the randomness was seeded."""
+        """For the state at any one moment together with the output; None if the randomness was seeded."""
         if self._seeded is not None:
             return None
         guarantees = [phase.plan.guarantee for phase in self.schedule.phases]

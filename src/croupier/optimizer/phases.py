@@ -53,7 +53,7 @@ class Phase:
     gradient_std : float
         The square root of the total variance of a mean gradient.
     bound : float or None
-        On the expected excess loss of this phase's output; None where the steps or the clipping have none.
+        On the expected excess loss of this phase's output; None if the steps or the clipping have none.
     plan : SumPlan
         Of one round's sum.
     paper_steps : bool, default False
@@ -69,7 +69,7 @@ class Phase:
     Raises
     ------
     ArgumentError
-        Where there is a step for AC-SA, a damping for descent, or one of them for an opening.
+        If there is a step for AC-SA, a damping for descent, or one of them for an opening.
 
     Examples
     --------
@@ -125,7 +125,7 @@ class Phase:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Phase:
-        """Read a phase from its dictionary. Its plans are certified anew.
+        """Read a phase from its dictionary. Its plans are certified again.
 
         Parameters
         ----------
@@ -140,7 +140,7 @@ class Phase:
         Raises
         ------
         ArgumentError
-            Where a field is unknown or missing, or a plan promises too much.
+            If a field is unknown or missing, or a plan promises too much.
         """
         known_fields(cls, values, defaults=True)
         lots = values.get("lots")
@@ -167,7 +167,7 @@ class Schedule(JsonText):
     why : str
         The reason for this method.
     honest : float, default 1.0
-        The fraction of all users that is counted on.
+        The fraction of all users that is relied on.
     shortfall : float, default 0.0
         The probability that a user's batch holds fewer honest users than its plan needs; part of delta.
 
@@ -258,7 +258,7 @@ class Schedule(JsonText):
         return self._with_lots(lambda lots: replace(lots, turnout=turnout))
 
     def with_bounded_blanks(self) -> Schedule:
-        """Bound, where lots are secret, the blanks of a round: somebody else than the shuffler counts them.
+        """Bound, where lots are secret, the blanks of a round: another party than the shuffler counts them.
 
         Returns
         -------
@@ -294,7 +294,7 @@ class Schedule(JsonText):
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Schedule:
-        """Read a schedule from its dictionary. Its plans are certified anew.
+        """Read a schedule from its dictionary. Its plans are certified again.
 
         Parameters
         ----------
@@ -309,7 +309,7 @@ class Schedule(JsonText):
         Raises
         ------
         ArgumentError
-            Where a field is unknown or missing, or a plan promises too much.
+            If a field is unknown or missing, or a plan promises too much.
         """
         known_fields(cls, values, defaults=True)
         return cls(**values | {"phases": tuple(Phase.from_dict(phase) for phase in values["phases"])})
@@ -327,7 +327,7 @@ class Schedule(JsonText):
 
 
 def check_schedule(chosen: Schedule, users: int) -> None:
-    """Refuse a schedule whose plans do not prove what it claims for so many users; the problem is not looked at."""
+    """Refuse a schedule whose plans do not prove what it claims for this many users; the problem is not looked at."""
     remedy = "Make a schedule for this problem and this population."
     one_of("interactivity", chosen.interactivity, INTERACTIVITY[:2], remedy)
     whole("users", users, at_least=1, remedy=remedy)
@@ -355,7 +355,7 @@ def check_schedule(chosen: Schedule, users: int) -> None:
 
 
 def held_in_batch(chosen: Schedule, users: int, phase: Phase) -> int:
-    """Count the honest users that a batch of a phase holds, but for the schedule's shortfall, if so large a share of all is
+    """Count the honest users that a batch of a phase holds, except for the schedule's shortfall, if so large a share of all is
     honest."""
     if chosen.shortfall:
         return honest_in_batch(users, chosen.honest, phase.batch, chosen.shortfall)

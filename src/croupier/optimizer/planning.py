@@ -155,7 +155,7 @@ _SHORTFALL_SHARE = 0.01
 
 @dataclass(frozen=True)
 class RoundLimit:
-    """How many rounds are enough: the fewest whose bound is within a factor of the best one, and no more than so many."""
+    """How many rounds are enough: the fewest whose bound is within a factor of the best one, and no more than this many."""
 
     factor: float
     most: int | None = None
@@ -191,7 +191,7 @@ class Rule:
 
     def clipped(self, clip: float, lipschitz: float) -> Rule:
         """No gradient is longer than the Lipschitz constant: clipping further out would only add noise."""
-        clip = real("clip", clip, above=0, remedy="Give the norm to which every user's gradient is clipped.")
+        clip = real("clip", clip, above=0, remedy="State the norm to which every user's gradient is clipped.")
         return replace(self, clip=min(clip, lipschitz), bounded=self.bounded and clip >= lipschitz)
 
 
@@ -220,7 +220,7 @@ class Budget:
         return 0.0 if self.crowd in (None, batch) or self.honest >= 1 else _SHORTFALL_SHARE * self.delta
 
     def honest_of(self, batch: int) -> float:
-        """The fraction of a batch that is honest, but for the shortfall."""
+        """The fraction of a batch that is honest, except for the shortfall."""
         if self.crowd is None or self.honest >= 1:
             return self.honest
         chance = self.shortfall(batch)
@@ -270,7 +270,7 @@ class Budget:
 
     def plan_in_blocks(self, users: int, rounds: int, opening: Opening) -> LotsPlan | None:
         """The same with an opening of one round in blocks, by messages: the fewest, of as many as the opening had rounds or more,
-        with which its report is hardly longer than a gradient's. None where whole vectors are to be sent.
+        with which its report is hardly longer than a gradient's. None if whole vectors are to be sent.
 
         There are about as many lots as there were rounds, and at least half of them are of gradients.
         """
@@ -317,7 +317,7 @@ class Budget:
         return "gradients" if self.rotation else None
 
     def lots_noise(self, rounds: int) -> float:
-        """s of one of so many secret rounds, to a few percent."""
+        """s of one of this many secret rounds, to a few percent."""
         return self.max_inflation * self.norm / expected_mu(self.norm / self._central, rounds) / math.sqrt(self.honest)
 
     @cached_property
@@ -338,7 +338,7 @@ RULES = ("bound", "practical", "plain", "centred", "whitened")
 LOTS = ("auto", "secret", "open")
 # Noise over the least: usually; of rotated gradients in secret rounds, where it takes a fraction of the bits and costs a model next
 # to nothing (docs/optimizer-theory.md), if these have more users than coordinates; and of openings in blocks, which have at
-# least so many coordinates.
+# least this many coordinates.
 _INFLATION, _ROTATED_INFLATION, _OPENING_INFLATION, _LEAST_BLOCK = 1.05, 1.6, 2.0, 64
 
 
@@ -421,7 +421,7 @@ def schedule(
         rotated gradients by secret lots 1.6 where a round has more users than coordinates, else 1.25 by messages and 1.4 in
         verified sums, and by messages an opening in secret blocks: a fraction of the bits.
     neighbours : {"replace-one", "zero-out"}, default "replace-one"
-        What the guarantee hides of a user.
+        What the guarantee hides about a user.
     lots : {"auto", "secret", "open"}, default "auto"
         "secret" draws every user's round by a lot that nobody learns, and fills every round up with blanks: the same promise then
         takes a fraction of the noise (accounting, Theorem L), and states what is left to an attacker who knows when each user
@@ -429,7 +429,7 @@ def schedule(
         sequential runs of one phase with tight calibration; with rule="bound" if the bound on the loss is the smaller one.
     exclusions : bool, default False
         Whether reports may be left out of a round, as in deployed tasks: with `honest` below 1, plans then count on so many fewer
-        honest users that whoever says which are left out gains nothing by it.
+        honest users that an attacker who chooses which are left out gains nothing.
     rotation : bool, default True
         Whether gradients may be turned by a public random rotation before they are encoded, where that takes fewer bits
         (`plan_sum`). Not with rule="bound", whose bound holds for gradients without bias, and not in a stream.
@@ -446,9 +446,9 @@ def schedule(
     Raises
     ------
     ArgumentError
-        Where an argument is outside its range, or does not go with another.
+        If an argument is outside its range, or does not go with another.
     NoCertificateError
-        Where no plan keeps the guarantee.
+        If no plan keeps the guarantee.
 
     Examples
     --------
@@ -461,8 +461,8 @@ def schedule(
     one_of("constants", constants, ("tight", "paper"), "'tight' uses the corrected steps, 'paper' the printed ones.")
     one_of("groups", groups, ("doubling", "equal"), "'equal' is the paper's split of a strongly convex run.")
     one_of("rule", rule, RULES, "'bound' has a bound on the loss, 'practical' does better on most data.")
-    whole("users", users, at_least=1, remedy="Give the number of users.")
-    real("honest", honest, above=0, at_most=1, remedy="Give the fraction of all users that is trusted to add its noise.")
+    whole("users", users, at_least=1, remedy="State the number of users.")
+    real("honest", honest, above=0, at_most=1, remedy="State the fraction of all users trusted to add their noise.")
     practical = rule != "bound"
     automatic = method == "auto"
     method, why = choose_practical(problem, method) if practical else choose(problem, method, interactivity)
@@ -473,7 +473,7 @@ def schedule(
     crowd = None if interactivity == "stream" else users  # a stream comes in an order that is not ours
     rotation = rotation and practical and interactivity != "stream"  # the bound on the loss takes gradients to be unbiased
     if blocks not in (1, "auto") and not (rotation and secret):
-        remedy = "Take rule='practical', sequential rounds, secret lots and rotation=True, or leave blocks out."
+        remedy = "Use rule='practical', sequential rounds, secret lots and rotation=True, or leave blocks out."
         raise ArgumentError("blocks", blocks, "1 or 'auto' where gradients are not rotated, or lots are not secret", remedy)
     limit = _INFLATION if max_inflation is None else max_inflation
     kind = (calibration, honest, limit, neighbours, crowd, secret, exclusions, rotation, blocks, transport, max_inflation is None)
@@ -564,7 +564,7 @@ def _staged(problem: Problem, rule: rules.Staged, budget: Budget, users: int, di
 def _constants(
     problem: Objective, method: str, practical: bool, constants: str, curvature: float | None, clip: float | None
 ) -> Rule:
-    """The constants that steps are made from: those of the rule, but for what was asked for."""
+    """The constants that steps are made from: those of the rule, except for what was asked for."""
     if constants == "paper" and method not in ("acsa", "smoothed-acsa"):
         raise ArgumentError("constants", constants, "'tight' for this method", "The paper's steps are offered for AC-SA.")
     constants_used = Rule.practical(problem) if practical else Rule(problem.lipschitz, problem.smoothness)
@@ -573,7 +573,7 @@ def _constants(
         raise ArgumentError("curvature", curvature, "left out except with rule='practical' and tight constants", remedy)
     if curvature is not None:
         constants_used = replace(
-            constants_used, smoothness=real("curvature", curvature, above=0, remedy="Half of the rule's own is bold.")
+            constants_used, smoothness=real("curvature", curvature, above=0, remedy="Half of the rule's choice is bold.")
         )
     if method == "smoothed-acsa" and (not practical or constants == "paper"):
         constants_used = replace(constants_used, smoothness=None)  # Theorem 4.7 knows the envelope's alone

@@ -74,7 +74,7 @@ class Result(JsonText):
     theta : ndarray
         The minimiser.
     guarantee : Guarantee or None
-        What the whole transcript reveals about one user; None where the randomness was seeded: such a theta is not private.
+        What the whole transcript reveals about one user; None if the randomness was seeded: such a theta is not private.
     schedule : Schedule
         What was run.
     history : tuple of Round
@@ -86,8 +86,8 @@ class Result(JsonText):
     seed : int or None
         What the randomness was seeded by.
     stopped : bool, default False
-        Whether the run was cut short. The guarantee is then that of the whole plans of the phases begun, and holds for whoever
-        stops after watching.
+        Whether the run was cut short. The guarantee is then that of the whole plans of the phases begun, and holds even if
+        it was stopped because of what was seen.
 
     Examples
     --------
@@ -126,7 +126,7 @@ class Result(JsonText):
 
     @property
     def bound(self) -> float | None:
-        """The schedule's bound on expected excess loss; None where the run was cut short or has none."""
+        """The schedule's bound on expected excess loss; None if the run was cut short or has none."""
         return None if self.stopped else self.schedule.bound
 
     @property
@@ -160,7 +160,7 @@ class Result(JsonText):
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Result:
-        """Read a result from its dictionary. Its plans and its guarantee are certified anew.
+        """Read a result from its dictionary. Its plans and its guarantee are certified again.
 
         Parameters
         ----------
@@ -175,7 +175,7 @@ class Result(JsonText):
         Raises
         ------
         ArgumentError
-            Where a field is unknown or missing, or the guarantee goes beyond the plans.
+            If a field is unknown or missing, or the guarantee goes beyond the plans.
         """
         known_fields(cls, values)
         if values["seed"] is not None and values["guarantee"] is not None:
@@ -224,7 +224,7 @@ class Result(JsonText):
 
 
 def _no_stronger(claim: Guarantee, proved: Guarantee) -> Guarantee | None:
-    """The claim, no figure of it stronger than the certified one; None where it claims more than another processor could have."""
+    """The claim, no figure of it stronger than the certified one; None if it claims more than another processor could have."""
     figures = ("mu", "slack", "pure_epsilon", "pure_rounds", "honest")
     pairs = list(zip(claim.allocations, proved.allocations, strict=False))
     weaker = all(getattr(claim, name) >= getattr(proved, name) * (1 - _ANOTHER_PROCESSOR) for name in figures)
@@ -263,7 +263,7 @@ def replay(problem: Objective, result: Result) -> Floats:
     Raises
     ------
     ValueError
-        Where the transcript asks about other points than the algorithm would have, or has other rounds.
+        If the transcript asks about other points than the algorithm would have, or has other rounds.
 
     Examples
     --------

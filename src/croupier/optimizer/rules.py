@@ -67,13 +67,13 @@ class Staged:
     momentum: float = 0.0
 
     def with_rounds(self, rounds: int) -> Staged:
-        """The same with so many rounds, the opening's in proportion."""
+        """The same with this many rounds, the opening's in proportion."""
         some = max(1, round(self.opening_rounds * rounds / self.rounds)) if self.opening else 0
         return replace(self, rounds=rounds, opening_rounds=some)
 
 
 def kind_of(problem: Objective) -> str | None:
-    """Which rules know the problem: "two", "several" for that many classes, "squares", or None where no rule but plain does."""
+    """Which rules know the problem: "two", "several" for that many classes, "squares", or None if no rule but plain does."""
     if not isinstance(problem, Problem) or problem.l2:
         return None
     loss = problem.loss.loss if isinstance(problem.loss, Weighted) else problem.loss
@@ -107,7 +107,7 @@ def centred(problem: Problem, noise: Callable[[int], float], users: int) -> Stag
 def whitened(problem: Problem, noise: Callable[[int], float], users: int) -> Staged:
     """Rules W and, for squares, R: second moments of rows, then descent on whitened rows.
 
-    `noise` gives that of one of so many rounds' sums at norm 1. The larger the run's noise is, the shorter are its steps.
+    `noise` gives that of one of this many rounds' sums at norm 1. The larger the run's noise is, the shorter are its steps.
     """
     share, outputs = CONSTANT_SHARE if problem.constant else 0.0, problem.loss.outputs
     rounds, opening = LEAST_SQUARES_ROUNDS if isinstance(problem.loss, Squared) else WHITENED_ROUNDS
@@ -141,7 +141,7 @@ def choose(
     secret: bool,
     given: Mapping[str, float | None],
 ) -> tuple[Staged | None, str]:
-    """The rule for this problem and so many users, and the reason in words; None for the plain one. No data is touched.
+    """The rule for this problem and this many users, and the reason in words; None for the plain one. No data is touched.
 
     `given` are what was asked for of rounds, clip and curvature.
     """
@@ -168,13 +168,13 @@ def choose(
     staged = (centred if rule == "centred" else whitened)(known, noise, users)
     clip, curvature, rounds = (given[name] for name in ("clip", "curvature", "rounds"))
     if clip is not None:
-        staged = replace(staged, clip=real("clip", clip, above=0, remedy="Give the norm that gradients are shortened to."))
+        staged = replace(staged, clip=real("clip", clip, above=0, remedy="State the norm to which gradients are clipped."))
     if curvature is not None:
-        staged = replace(staged, curvature=real("curvature", curvature, above=0, remedy="Half of the rule's own is bold."))
+        staged = replace(staged, curvature=real("curvature", curvature, above=0, remedy="Half of the rule's choice is bold."))
     if rounds is None and users < _LEAST_BATCH * staged.rounds:
         staged = staged.with_rounds(max(LEAST_ROUNDS, users // _LEAST_BATCH))
     if rounds is not None:
-        remedy = "An opening takes at least one of them, and users are shared among them."
+        remedy = "The opening takes at least one round, and users are shared among all rounds."
         staged = staged.with_rounds(whole("rounds", rounds, at_least=2, at_most=users, remedy=remedy))
     return staged, why
 

@@ -53,7 +53,7 @@ def left_over(chosen: Schedule, users: int) -> str:
     needed = sum(phase.rounds * phase.batch for phase in chosen.phases)
     if chosen.interactivity == "full" or needed >= users:
         return ""
-    return f", and {users - needed:,} of {users:,} are not asked: the rounds of a phase are equally large, and these are left over"
+    return f"; {users - needed:,} of {users:,} are left over and not asked, because all rounds of a phase have the same size"
 
 
 def begin(chosen: Schedule, users: int) -> None:
@@ -98,7 +98,7 @@ class FinishedRunWarning(UserWarning):
 
 
 class StopTraining(Exception):  # noqa: N818  (a request, not an error)
-    """Raise it from a callback to stop after the present round; the result is that of the rounds done."""
+    """Raise it from a callback to stop after the current round; the result is that of the rounds done."""
 
 
 def minimize(
@@ -139,7 +139,7 @@ def minimize(
     calibration : {"tight", "paper", "paper-scaled"}, default "tight"
         The noise: the least that is certified, or that of the paper's theorems.
     honest : float, default 1.0
-        The fraction of all users that is counted on to add its noise.
+        The fraction of all users that is relied on to add its noise.
     lots : {"auto", "secret", "open"}, default "auto"
         Whether it stays secret which round a user is in (see `schedule`).
     start : array-like, optional
@@ -149,11 +149,11 @@ def minimize(
     callbacks : function or functions, optional
         Each is called with every `Round`; one may raise `StopTraining`.
     checkpoint : path-like, optional
-        A file in which the run is written down. The same call with the same file goes on where a run that was cut off had come to,
-        or, if it had ended, returns its result. Until then the file holds the run's secret: keep it to yourself.
+        A file that records the run. The same call with the same file resumes an interrupted run,
+        or, if it had ended, returns its result. Until then the file holds the run's secret: keep it secret.
     invalid : {"refuse", "blank"}, default "refuse"
-        What becomes of a record that is not valid (NaN, infinity, text for a number, a label that the loss does not know). "refuse"
-        stops before anybody is asked; the guarantee then takes for granted that all records are valid, wherever it can be seen that
+        What happens to an invalid record (NaN, infinity, text for a number, a label that the loss does not know). "refuse"
+        stops before anybody is asked; the guarantee then assumes that all records are valid, wherever it can be seen that
         a run stopped. "blank" counts it as one whose loss has gradient 0, says nothing, and needs no premise.
     **overrides : object
         For `schedule`: rule="practical", rounds, clip, curvature, groups, constants, neighbours, max_inflation.
@@ -166,9 +166,9 @@ def minimize(
     Raises
     ------
     ArgumentError
-        Where an argument or a record is not valid. Nobody was asked.
+        If an argument or a record is not valid. Nobody was asked.
     NoCertificateError
-        Where no plan keeps the guarantee.
+        If no plan keeps the guarantee.
 
     Guarantee
     ---------
@@ -257,8 +257,8 @@ def prepared_queries(
 ) -> Iterator[Run]:
     """A run that is ready: its plans prove what the schedule claims, records are checked, the journal is open. Nobody was asked.
 
-    Whoever counts what is spent charges `Run.name` here, before `Run.result` asks: a run that goes on has the name that it began
-    with, so that it is charged once, and one that is cut off has been charged.
+    The caller that counts what is spent charges `Run.name` here, before `Run.result` asks: a resumed run has the name that it began
+    with, so that it is charged once, and an interrupted one has been charged.
 
     Guarantee
     ---------
@@ -269,8 +269,8 @@ def prepared_queries(
     functions = _functions(callbacks)
     with Journal(checkpoint, {} if checkpoint is None else algorithm.facts(), seed) as journal:
         if journal.finished:
-            text = f"the run in {journal.path} has ended: this is its result, and nobody is asked. For another run delete the file."
-            warnings.warn(text, FinishedRunWarning, stacklevel=4)
+            text = f"the run in {journal.path} has ended: this is its stored result, and nobody was asked. "
+            warnings.warn(text + "For another run, delete the file.", FinishedRunWarning, stacklevel=4)
         else:
             key = journal.secret.derive("records").key if journal.kept and journal.secret else None
             journal.confirm(population.prepare(algorithm.test, key))
@@ -308,7 +308,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """By which it is charged: the same wherever it goes on."""
+        """By which it is charged: the same wherever it resumes."""
         return self.journal.run
 
     def result(self, on_round: Callback | None = None) -> Result:
@@ -347,7 +347,7 @@ class Run:
         """The private mean of what the query about this point asks of the next batch of users; see `Ask`."""
         index = len(self.history) + 1
         if index > len(self.phases):
-            raise ValueError(f"the schedule has {len(self.phases)} rounds: none is left to ask in")
+            raise ValueError(f"the schedule has {len(self.phases)} rounds: none is left")
         number = self.phases[index - 1]
         phase = self.chosen.phases[number - 1]
         parts = [next(self.batches) for _ in range(phase.plan.blocks)]
@@ -368,7 +368,7 @@ class Run:
     ) -> tuple[Round, bool]:
         """Ask the users of a round: one batch, or with blocks one for each, whose estimates add up."""
         if self.journal.secret is None:
-            raise ValueError("the run has ended, and its secret is gone: it cannot ask anybody any more")
+            raise ValueError("the run has ended and its secret is gone: it can no longer ask anybody")
         phase, point = self.chosen.phases[number - 1], self.journal.ask(index, point)
         asked = query(point)
         more = getattr(asked, "about", b"")  # what the question depends on beside the point
@@ -408,7 +408,7 @@ class Run:
         )
 
     def _attach_result(self, error: BaseException) -> None:
-        # A round that fails may fail because of somebody's record: that the run ended there is then not covered.
+        # A round may fail because of a person's record: no guarantee covers the fact that the run ended there.
         unreached = isinstance(error, UnreachableError) and error.whatever_the_records
         covered = unreached or not (self.answering and isinstance(error, Exception))
         if not covered:
@@ -417,7 +417,7 @@ class Run:
         with contextlib.suppress(AttributeError, TypeError):  # an exception may not take attributes
             error.result = partial  # type: ignore[attr-defined]
         note = f"The {partial.rounds} rounds done before this are not lost: they are in this exception's .result"
-        error.add_note(note if covered else f"{note}, which has no guarantee, since a record may have ended the run.")
+        error.add_note(note if covered else f"{note}, which has no guarantee, because a record may have ended the run.")
 
 
 def _functions(callbacks: Callback | Iterable[Callback]) -> tuple[Callback, ...]:
@@ -470,11 +470,11 @@ def _accept(X: Any, y: Any) -> None:
 
 
 def _facts(problem: Objective, population: Population, chosen: Schedule, start: Floats) -> dict[str, Any]:
-    """What must be the same where a run goes on."""
+    """What must be the same when a run resumes."""
     try:
         named = str(problem.fingerprint)  # type: ignore[attr-defined]
     except (AttributeError, UndescribableError) as unknown:
-        allowed = f"left out for a problem that cannot be told from others ({unknown})"
-        remedy = "Give it a property `fingerprint`, a text that is another wherever gradients are others."
+        allowed = f"left out for a problem that cannot be identified ({unknown})"
+        remedy = "Give it a property `fingerprint`: a text that differs wherever gradients differ."
         raise ArgumentError("checkpoint", Found("is given"), allowed, remedy) from None
     return {"problem": named, "users": population.users, "start": start.tolist(), "schedule": chosen.to_dict()}

@@ -32,8 +32,8 @@ class ArrayPopulation(BlockPopulation):
     """One user per row of X, with its entry of y; or, with `groups`, one user per distinct label, who has all rows so labelled.
 
     A user with many rows answers with the mean of their vectors: one bounded contribution, so that the person is protected and
-    not the row. Memory beyond the data: a chunk of rows a thread, 14 bytes a user where batches are dealt, with groups an index.
-    The shape and the type of an array are taken as public.
+    not the row. Memory beyond the data: a chunk of rows per thread, 14 bytes per user where batches are dealt, with groups an
+    index. The shape and the type of an array are treated as public.
 
     Parameters
     ----------
@@ -42,16 +42,16 @@ class ArrayPopulation(BlockPopulation):
     y : array_like of shape (rows,) or None, default None
         The label or target of each row.
     groups : array_like of shape (rows,) or None, default None
-        Whose each row is; None where each row is a user.
+        The user of each row; None if each row is a user.
     mode : {"counting", "faithful"}, default "counting"
-        Whether to add integers, or to make and shuffle every message; the law of the answers is the same.
+        Whether to add integers, or to make and shuffle every message; the distribution of the answers is the same.
     blocks : sequence of int or None, default None
         The sizes of the blocks that share their randomness, in users. None is an eighth of all users each, but at least 8 192 and
         at most 262 144; or all of them in a round of secret lots that is not worth several threads.
     threads : int or None, default None
         How many blocks are answered for at once; None is as many as the process has processors.
     invalid : {"refuse", "blank"}, default "refuse"
-        What becomes of a value that is not a finite number. "blank" leaves it to whoever asks, who must count its record as blank,
+        What happens to a value that is not a finite number. "blank" leaves it to the caller, who must count its record as blank,
         as `minimize(invalid="blank")` does; a row without a label in `groups` is then nobody's, and is left out.
 
     Attributes
@@ -64,8 +64,8 @@ class ArrayPopulation(BlockPopulation):
     Raises
     ------
     ArgumentError
-        Where X is no table of numbers, or a length does not fit; with `invalid` = "refuse" also where a target is not finite or a
-        label of `groups` is missing.
+        Where X is not a table of numbers, or a length does not fit; with `invalid` = "refuse" also where a target is not finite or
+        a label of `groups` is missing.
     RecordError
         With `invalid` = "refuse", where a feature is not finite.
 
@@ -114,7 +114,7 @@ class ArrayPopulation(BlockPopulation):
         together = min(max(-(-users // _BLOCKS), _LEAST_USERS), BLOCK_USERS)
         sizes = [min(together, users - first) for first in range(0, users, together)] if blocks is None else list(blocks)
         if sum(sizes) != users:
-            raise ArgumentError("blocks", Found(f"has sizes of {sum(sizes)} in all"), f"of {users}, the users", "Leave it out.")
+            raise ArgumentError("blocks", Found(f"adds up to {sum(sizes)}"), f"{users}, the number of users", "Leave it out.")
         ends = pairwise(accumulate(sizes, initial=0))
         parts = [self._block(index, first, last, not blank) for first, last in ends]
         super().__init__(parts, keep=True, mode=mode, threads=threads)
@@ -137,11 +137,9 @@ class ArrayPopulation(BlockPopulation):
         if blank and missing.any():
             self.X, self.y, labels = self.X[~missing], None if self.y is None else self.y[~missing], labels[~missing]
         elif missing.any():
-            raise ArgumentError(
-                "groups", Found("has a missing label"), "a label for every row", "Drop rows whose user is not known."
-            )
+            raise ArgumentError("groups", Found("has a missing label"), "a label for every row", "Drop rows whose user is unknown.")
         if not len(labels):
-            raise ArgumentError("groups", Found("has no labels"), "at least one user", "Say for each row whose it is.")
+            raise ArgumentError("groups", Found("has no labels"), "at least one user", "Give the user of every row.")
         return RowsOfUsers.of_labels(_users_of_rows(labels))
 
     def _block(self, index: RowsOfUsers | None, first: int, last: int, finite: bool) -> Records:
@@ -216,7 +214,7 @@ def _labels(groups: Any, rows: int) -> NDArray[Any]:
             "groups",
             Found(f"has {len(labels)} entries, but X has {rows} rows"),
             f"as long as X ({rows} rows)",
-            "Say for each row whose it is.",
+            "Give the user of every row.",
         )
     return labels
 

@@ -83,8 +83,8 @@ class Records:
 
         Guarantee
         ---------
-        Records of L bytes that differ, chosen by whoever has seen neither key nor tags, have the same tag with a probability of
-        at most 8 (L / 16 + 1) / 2^106.
+        Records of L bytes that differ, chosen by an attacker who has seen neither key nor tags, have the same tag with a
+        probability of at most 8 (L / 16 + 1) / 2^106.
         """
         tag = Poly1305(key)
         for part in self._bytes():
@@ -265,7 +265,7 @@ class Shard:
         return digests
 
     def forget(self) -> None:
-        """Read everything anew, whatever it was before: for whoever compares digests."""
+        """Read everything anew, whatever it was before: to compare digests."""
         self._kept.clear()
         self._tags.clear()
 
@@ -323,7 +323,7 @@ class Shard:
             change = (
                 f"has {records.users} users where {placed.users} were counted" if records.users != placed.users else "has changed"
             )
-            raise UnreachableError(f"{placed.name} {change}: bring back what it was. Nothing was released in this round")
+            raise UnreachableError(f"{placed.name} {change}: restore it. Nothing was released in this round")
         if self._keep:
             self._kept[placed.number] = records
         return records
@@ -352,7 +352,7 @@ class BlockPopulation:
     keep : bool, default False
         Whether to hold in memory what was read.
     mode : {"counting", "faithful"}, default "counting"
-        Whether to add integers, or to make and shuffle every message; the law of the answers is the same.
+        Whether to add integers, or to make and shuffle every message; the distribution of the answers is the same.
     threads : int or None, default None
         How many blocks are answered for at once. None is as many as the process has processors where records are kept, and one
         where they are read, since each holds a block. The counts are the same. A loss of one's own is called by one thread; `read`
@@ -368,7 +368,7 @@ class BlockPopulation:
     Raises
     ------
     ArgumentError
-        Where there is no block, a block has no users, or threads is below 1.
+        If there is no block, a block has no users, or threads is below 1.
 
     Guarantee
     ---------
@@ -398,7 +398,7 @@ class BlockPopulation:
 
     def __init__(self, blocks: Iterable[Block], *, keep: bool = False, mode: str = "counting", threads: int | None = None) -> None:
         if threads is not None:
-            whole("threads", threads, at_least=1, remedy="Leave it out for as many as there are processors.")
+            whole("threads", threads, at_least=1, remedy="Default: one per processor.")
         self.shard = Shard(place(blocks), keep=keep, threads=threads or (processors() if keep else 1))
         self.mode = mode
 
@@ -415,7 +415,7 @@ class BlockPopulation:
         test : Test
             Called with records (X, y) where they are; raises where they are not what is wanted.
         key : bytes or None, default None
-            The key of the digest; None where no digest is wanted.
+            The key of the digest; None if no digest is wanted.
 
         Returns
         -------
@@ -441,9 +441,9 @@ class BlockPopulation:
         Raises
         ------
         BatchTooSmallError
-            Where the round has fewer users than its guarantee counts on.
+            If the round has fewer users than its guarantee counts on.
         UnreachableError
-            Where records are gone or have changed. Nothing is released then.
+            If records are gone or have changed. Nothing is released then.
         """
         protocol = question.protocol
         protocol.check_round(question.size, self.mode)
@@ -467,7 +467,7 @@ def place(blocks: Iterable[Block]) -> list[Placed]:
     """The blocks one after the other."""
     placed, first = [], 0
     for number, block in enumerate(blocks):
-        remedy = "Say how many users the block has, or leave it out."
+        remedy = "State how many users the block has, or leave it out."
         placed.append(Placed(number, first, whole(f"blocks[{number}].users", block.users, at_least=1, remedy=remedy), block))
         first += placed[-1].users
     if not placed:

@@ -44,7 +44,7 @@ _STORE_BYTES = 128 << 20
 
 
 def job_of(ray: Any) -> str | None:
-    """What this process is to Ray; None where it is not connected."""
+    """What this process is to Ray; None if it is not connected."""
     return str(ray.get_runtime_context().get_job_id()) if ray.is_initialized() else None
 
 
@@ -67,7 +67,7 @@ def connected(address: str | None, workers: int, placed: Sequence[Placed]) -> tu
         ) from None
     if ray.is_initialized():
         if address is not None:
-            raise ArgumentError("address", address, "left out, as this process is connected to Ray already", "Leave it out.")
+            raise ArgumentError("address", address, "left out, because this process is already connected to Ray", "Leave it out.")
         return ray, partial(_kill, ray), None
     if address is not None:
         _require_reachable(address)
@@ -123,7 +123,7 @@ def _require_reachable(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
     except (OSError, ValueError, OverflowError) as problem:
         allowed = f"that of a running cluster ({getattr(problem, 'strerror', None) or problem})"
-        raise ArgumentError("address", address, allowed, "Start one: ray start --head; or mend the address.") from None
+        raise ArgumentError("address", address, allowed, "Start one (ray start --head), or correct the address.") from None
 
 
 def _bytes(records: Records) -> int:
@@ -135,7 +135,7 @@ def _bytes(records: Records) -> int:
 
 
 def _kill(ray: Any, job: str | None, workers: list[Any], stored: dict[int, Any]) -> None:
-    """End the workers in a Ray that somebody else began, and free their records."""
+    """End the workers in a Ray that another program began, and free their records."""
     if job_of(ray) == job:
         for worker in workers:
             ray.kill(worker)
@@ -191,14 +191,14 @@ class RayPopulation:
     Raises
     ------
     ArgumentError
-        Where the population has no blocks or is a stand-in, Ray is not installed, no cluster is at the address, or there are fewer
+        If the population has no blocks or is a stand-in, Ray is not installed, no cluster is at the address, or there are fewer
         free CPUs or blocks than workers.
     UnreachableError
-        Where the workers do not start.
+        If the workers do not start.
 
     Guarantee
     ---------
-    What leaves the driver has the noise of all users, as the plan says. The cluster is one trusted place: whoever can look into
+    What leaves the driver has the noise of all users, as the plan says. The cluster is one trusted place: anyone who can look into
     its processes sees records, and the driver sees counts per worker, which have the noise of that worker's users only.
 
     Examples
@@ -223,7 +223,7 @@ class RayPopulation:
         placed = population.shard.placed
         self.users, self.unit, self.private = population.users, population.unit, population.private
         if workers is not None:
-            remedy = f"There are {len(placed)} blocks of users: one worker has at least one. Leave it out for one per CPU."
+            remedy = f"There are {len(placed)} blocks of users: one worker has at least one. Default: one per CPU."
             whole("workers", workers, at_least=1, at_most=len(placed), remedy=remedy)
         self._seal: _Seal | None = None
         self._workers: list[Any] = []
@@ -251,7 +251,7 @@ class RayPopulation:
         test : Test
             Called with records (X, y) in the workers; raises where they are not what is wanted.
         key : bytes or None, default None
-            The key of the digest that is returned; None where none is wanted.
+            The key of the digest that is returned; None if none is wanted.
 
         Returns
         -------
@@ -262,9 +262,9 @@ class RayPopulation:
         Raises
         ------
         UnreachableError
-            Where a worker is lost and does not come back.
+            If a worker is lost and does not come back.
         WorkerError
-            Where a worker raises something other than this package's errors.
+            If a worker raises something other than this package's errors.
         """
         seal = self._sealed(test, key or os.urandom(32))
         numbered = zip(chain.from_iterable(self._numbers), chain.from_iterable(seal.digests), strict=True)
@@ -286,11 +286,11 @@ class RayPopulation:
         Raises
         ------
         BatchTooSmallError
-            Where the round has fewer users than its guarantee counts on.
+            If the round has fewer users than its guarantee counts on.
         UnreachableError
-            Where a worker is lost and does not come back, or has other records than before. Nothing is released then.
+            If a worker is lost and does not come back, or has other records than before. Nothing is released then.
         WorkerError
-            Where a worker raises something other than this package's errors.
+            If a worker raises something other than this package's errors.
         """
         question.protocol.check_round(question.size)
         seal = self._seal or self._sealed(_anything, os.urandom(32))
@@ -417,14 +417,14 @@ class _Worker:
             if self._sealed != (key, digests):
                 self._sealed = None
                 self._shard.forget()  # they may be brought back
-                raise UnreachableError("a worker that was started anew has other records than the run began with; bring those back")
+                raise UnreachableError("a restarted worker has other records than the run began with; restore those")
             return self._shard.counts(question)
         except (Exception, SystemExit) as problem:
             return _failed(problem)
 
 
 def _failed(problem: BaseException) -> _Failed:
-    """The error as it may leave whoever holds the records.
+    """The error as it may leave the process that holds the records.
 
     Ours do not say what is in them once they are pickled. What others say may hold anything, so of those only the kind is told,
     and the lines of code that raised it.
@@ -432,8 +432,8 @@ def _failed(problem: BaseException) -> _Failed:
     if isinstance(problem, ArgumentError | UnreachableError):
         return _Failed(problem.with_traceback(None))
     told = WorkerError(
-        f"{type(problem).__name__} in a worker. What it says is not shown here, since it may hold somebody's record: ask the same "
-        f"population in one process, where the records are"
+        f"{type(problem).__name__} in a worker. What it says is not shown here, because it may contain a person's record: ask the "
+        f"same population in one process, where the records are"
     )
     told.add_note("In a worker:\n" + "".join(traceback.format_tb(problem.__traceback__)))
     return _Failed(told)
@@ -444,7 +444,7 @@ def _anything(X: Any, y: Any) -> None:
 
 
 def _shares(placed: Sequence[Placed], count: int) -> list[list[Placed]]:
-    """The blocks in so many parts, about equal in users: the largest go first, each to whoever has least."""
+    """The blocks in this many parts, about equal in users: the largest go first, each to the worker that has least."""
     shares: list[list[Placed]] = [[] for _ in range(count)]
     users = [0] * count
     for block in sorted(placed, key=lambda placed: -placed.users):

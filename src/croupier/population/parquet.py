@@ -34,7 +34,7 @@ class ParquetPopulation(BlockPopulation):
     path : str or os.PathLike
         A file, a folder of them (in the order of their names), or a URI that Arrow can open, such as s3://bucket/people.
     target : str or None, default None
-        The column that is y; None where there is none.
+        The column that is y; None if there is none.
     features : sequence of str or None, default None
         The columns of X; None is all but the target.
     records : callable or None, default None
@@ -44,7 +44,7 @@ class ParquetPopulation(BlockPopulation):
         Whether to hold in memory what was read. Otherwise every round reads the files again, sequential ones too, and compares
         every value that it reads with what it was at first: a file that has changed is refused, and nothing is released.
     mode : {"counting", "faithful"}, default "counting"
-        Whether to add integers, or to make and shuffle every message; the law of the answers is the same.
+        Whether to add integers, or to make and shuffle every message; the distribution of the answers is the same.
     threads : int or None, default None
         How many runs of row groups are answered for at once, as in `BlockPopulation`.
 
@@ -58,7 +58,7 @@ class ParquetPopulation(BlockPopulation):
     Raises
     ------
     ArgumentError
-        Where there is no Parquet file at the path, a column is missing or there twice, or a feature is not made of numbers.
+        If there is no Parquet file at the path, a column is missing or there twice, or a feature is not made of numbers.
 
     Examples
     --------
@@ -111,9 +111,9 @@ class ParquetBlock:
     features : tuple of str
         The columns of X.
     target : str or None
-        The column that is y; None where there is none.
+        The column that is y; None if there is none.
     records : callable or None
-        What each user does to its own record, from (X, y) to (X, y); None where records are used as they are.
+        What each user does to its own record, from (X, y) to (X, y); None if records are used as they are.
     footer : bytes
         A digest of the end of the file when it was counted, which tells where and how long everything in it is.
     """
@@ -135,7 +135,7 @@ class ParquetBlock:
         """Read the rows from the file."""
         with _opened(self.uri) as (stored, footer):
             if footer != self.footer:
-                raise UnreachableError(f"{self.uri} is not the file that it was when the population was made; bring that one back")
+                raise UnreachableError(f"{self.uri} has changed since the population was made; restore it")
             X, y = self._rows(stored)
         return (X, y) if self.records is None else self.records(X, y)
 
@@ -221,7 +221,7 @@ def _files(path: str | os.PathLike[str]) -> list[str]:
             return [uri]
         listed = system.get_file_info(fs.FileSelector(root)) if info.type == fs.FileType.Directory else []
     except (pa.ArrowException, OSError) as problem:
-        raise ArgumentError("path", name, "a place that can be read", str(problem).splitlines()[0]) from None
+        raise ArgumentError("path", name, "a path that can be read", str(problem).splitlines()[0]) from None
     endings, (base, question, query) = " or ".join(_ENDINGS), uri.partition("?") if "://" in uri else (uri, "", "")
     file_names = sorted(
         entry.base_name
@@ -230,8 +230,8 @@ def _files(path: str | os.PathLike[str]) -> list[str]:
     )
     below = [entry.base_name for entry in listed if entry.type == fs.FileType.Directory and entry.base_name[0] not in "._"]
     if below:
-        remedy = "Give one of them, or move the files together."
-        raise ArgumentError("path", name, f"a folder without folders in it, which would be left out ({below[0]})", remedy)
+        remedy = "Name one of them, or move the files together."
+        raise ArgumentError("path", name, f"a folder without subfolders, which would be ignored ({below[0]})", remedy)
     if not file_names:
         raise ArgumentError("path", name, f"a Parquet file, or a folder of files named {endings}", "Check the path.")
     quoted_names = [quote(file_name) for file_name in file_names] if "://" in uri else file_names
@@ -262,4 +262,4 @@ def _described(uri: str) -> _File:
             rows = tuple(data.row_group(group).num_rows for group in range(data.num_row_groups))
             return _File(uri, footer, rows, stored.schema_arrow)
     except UnreachableError as problem:
-        raise ArgumentError("path", uri, "a whole Parquet file", f"{problem}. Get it again; nobody was asked.") from None
+        raise ArgumentError("path", uri, "a whole Parquet file", f"{problem}. Fetch the file again; nobody was asked.") from None

@@ -20,7 +20,7 @@ from ..validation import ArgumentError
 
 # Who takes part in which round: users are dealt to rounds by secret tickets, which any machine can draw for its own users.
 #
-# There is no list of all users anywhere. User i's ticket is the i-th 64-bit number of a keystream, and users are ranked by their
+# There is not a list of all users anywhere. User i's ticket is the i-th 64-bit number of a keystream, and users are ranked by their
 # tickets: that is a uniformly random order, whatever the data. A batch is a range of ranks, so a range of tickets. With secret
 # lots (`draw_lots`) a round is one of so many equal ranges of tickets, and how many users have it is nobody's business. A user
 # with several rows has one ticket. Every block of records is read in every round, whether or not one of its users has the lot: a
@@ -35,12 +35,12 @@ _LARGEST = 2**64 - 1
 
 @dataclass(frozen=True)
 class Order:
-    """A uniformly random order of users, for whoever has the secret.
+    """A uniformly random order of users, for holders of the secret.
 
     Parameters
     ----------
     secret : Secret
-        What the tickets are drawn from; whoever has it knows the order.
+        What the tickets are drawn from; anyone who has it knows the order.
     users : int
         How many users there are.
 
@@ -143,7 +143,7 @@ class Batch:
 class Seats:
     """Some users sorted by their tickets' leading bits: asking who is in a batch is a look-up, for data that is kept anyway.
 
-    It takes 14 bytes a user. Leading bits are sorted in a third of the time that whole tickets take.
+    It takes 14 bytes per user. Leading bits are sorted in a third of the time that whole tickets take.
     """
 
     def __init__(self, order: Order, first: int, last: int) -> None:
@@ -229,9 +229,9 @@ class Query:
     dim : int
         Coordinates of a vector; `croupier.ask` needs it.
     norm : float
-        Bound on the l2 norm of every vector; infinite where nothing is claimed.
+        Bound on the l2 norm of every vector; infinite if nothing is claimed.
     diameter : float
-        Bound on the l2 distance of any two vectors, zero among them; infinite where nothing is claimed.
+        Bound on the l2 distance of any two vectors, zero among them; infinite if nothing is claimed.
     parallel : bool
         Whether several threads may call it at once; False where that is not known.
     blanks : bool
@@ -240,8 +240,8 @@ class Query:
         How many entries of a vector there usually are, so that pieces of users fit memory; None for `dim` of them. Where they are
         few, `croupier.ask` does not rotate: a rotated vector has no zeros left, and takes as long as all coordinates do.
     answers : int or None
-        Where vectors have at most so many entries other than 0, all of size norm / sqrt(answers): one for one-hot vectors, whose
-        rotation takes a few bits a coordinate. Accuracy alone rests on it; None where nothing is claimed.
+        Where vectors have at most this many entries other than 0, all of size norm / sqrt(answers): one for one-hot vectors, whose
+        rotation takes a few bits per coordinate. Accuracy alone rests on it; None if nothing is claimed.
 
     Guarantee
     ---------
@@ -410,7 +410,7 @@ class UnreachableError(RuntimeError):
 
 
 class WorkerError(RuntimeError):
-    """Something other than this package's own errors was raised where the records are: by a block's `read`, or one's own loss.
+    """Something other than this package's own errors was raised where the records are: by a block's `read`, or a user-defined loss.
 
     It says of which kind that was, and on which lines, and not what it said: that may hold a record.
     """
@@ -420,8 +420,8 @@ class WorkerError(RuntimeError):
 class Question:
     """One round: what is asked, of whom, under which plan, and the secret that its randomness is derived from.
 
-    With `lots` the batch are the users of a secret lot. Whoever answers adds blanks, reports of the zero vector, up to the public
-    `size`, and says of the estimate's `users` nothing but this size: not the batch's.
+    With `lots` the batch are the users of a secret lot. The answering side adds blanks, reports of the zero vector, up to the
+    public `size`, and says of the estimate's `users` nothing but this size: not the batch's.
 
     Parameters
     ----------
@@ -432,7 +432,7 @@ class Question:
     plan : SumPlan
         How their vectors are encoded, and how much noise they add; with lots that of one of its rounds.
     secret : Secret
-        What the round's randomness is derived from. Whoever asks owes one that belongs to this question alone.
+        What the round's randomness is derived from. The caller must give one that belongs to this question alone.
     number : int, default 1
         The number of the round in its run, counted from 1, for those who tell rounds apart.
     lots : LotsPlan or None, default None
@@ -515,13 +515,13 @@ class Population(Protocol):
         test : Test
             Called with records (X, y) where they are; raises where they are not what is wanted.
         key : bytes or None, default None
-            The key of the digest; None where no digest is wanted.
+            The key of the digest; None if no digest is wanted.
 
         Returns
         -------
         bytes or None
-            A keyed digest of the records, by which another process can tell that it sees the same ones. It says nothing to whoever
-            does not have the key. None without a key, or where the records cannot be compared.
+            A keyed digest of the records, by which another process can tell that it sees the same ones. It says nothing to anyone
+            who does not have the key. None without a key, or where the records cannot be compared.
         """
         ...
 

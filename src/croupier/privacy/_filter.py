@@ -77,13 +77,13 @@ _ROUND_UP = 1 + 1e-12
 _GAUSSIAN_SHARE = (1 - SLACK_SHARE) * (1 - 1e-12)  # so that both shares together are at most 1, as floats too
 # What a guarantee says; one that says more is not known here.
 _KNOWN = {"mu", "slack", "neighbours", "honest", "theorem", "pure_epsilon", "pure_rounds", "allocations", "watched"}
-# Secret lots are bounded by a Gaussian but for this part of their own slack, at least so much.
+# Secret lots are bounded by a Gaussian except for this part of their own slack, at least so much.
 _LOTS_SHARE, _LOTS_LEAST = 0.5, 1e-14
 
 
 @dataclass(frozen=True)
 class GaussianBound:
-    """At most as telling as N(mu, 1) against N(0, 1), but for `slack`: delta(eps) <= deltaG(eps; mu) + slack for every real eps.
+    """At most as telling as N(mu, 1) against N(0, 1), except for `slack`: delta(eps) <= deltaG(eps; mu) + slack for every real eps.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def gaussian_bound(guarantee: Guarantee) -> GaussianBound:
 
 
 def without_lots(guarantee: Guarantee) -> Guarantee:
-    """Give a guarantee of which secret lots are no part any more, for some more slack."""
+    """Give a guarantee of which secret lots are not a part any more, for some more slack."""
     return guarantee.as_gaussian(max(_LOTS_SHARE * guarantee.slack, _LOTS_LEAST))
 
 
@@ -123,7 +123,7 @@ def response_mu(epsilon: float) -> float:
 
     2 Phi^-1(e^eps / (1 + e^eps)): the Gaussian trade-off curve through the corner of the polygon.
     """
-    real("epsilon", epsilon, at_least=0, remedy="Give the privacy loss of one randomized response.")
+    real("epsilon", epsilon, at_least=0, remedy="State the privacy loss of one randomized response.")
     if epsilon < 1:
         return 2 * math.sqrt(2) * float(erfinv(math.tanh(epsilon / 2))) * _ROUND_UP
     return -2 * float(ndtri_exp(-(epsilon + math.log1p(math.exp(-epsilon))))) * _ROUND_UP
@@ -136,7 +136,7 @@ class Caps:
     Guarantee
     ---------
     Mechanisms may be chosen one after the other in any way that depends on what was released before. If each is refused that would
-    take the sum of mu^2 beyond `mu`^2, or the sum of slacks beyond `slack`, all together are mu-Gaussian private but for slack.
+    take the sum of mu^2 beyond `mu`^2, or the sum of slacks beyond `slack`, all together are mu-Gaussian private except for slack.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ class Limit:
 
 
 def bounds_of(guarantees: Sequence[Guarantee], *, watched: bool = False) -> list[GaussianBound]:
-    """What a filter and an odometer count of guarantees; with `watched`, to somebody who also knows when each user answered."""
+    """What a filter and an odometer count of guarantees; with `watched`, to an attacker who also knows when each user answered."""
     return [_bound(guarantee, watched) for guarantee in guarantees]
 
 

@@ -16,7 +16,7 @@ class BudgetExceededError(RuntimeError):
 
 @dataclass
 class _Charged:
-    """Users `first` up to `last` took part in so many rounds of one plan."""
+    """Users `first` up to `last` took part in this many rounds of one plan."""
 
     first: int
     last: int
@@ -70,6 +70,6 @@ class Ledger:
 
     @property
     def guarantee(self) -> Guarantee | None:
-        """What holds for every user after what was charged; None where nothing was."""
+        """What holds for every user after what was charged; None if nothing was."""
         guarantees = [plan.guarantee for plan in dict.fromkeys(charged.plan for charged in self._charged)]
         return guarantees[0].worst_of(*guarantees[1:]) if guarantees else None

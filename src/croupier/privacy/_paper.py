@@ -64,7 +64,7 @@ def parameters(request: SumRequest) -> tuple[int, int, float]:
         )
     if epsilon < 1e-9 * levels:
         raise ArgumentError(
-            "epsilon", request.epsilon, "larger: the paper's noise would be beyond counting", "Use calibration='tight'."
+            "epsilon", request.epsilon, "larger: the paper's noise would be too large to count", "Use calibration='tight'."
         )
     strength = levels**2 * math.log(2 / delta) / (epsilon**2 * request.users)
     noise_bits = math.floor(180 * strength) + 1

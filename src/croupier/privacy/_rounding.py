@@ -1,6 +1,6 @@
 """Privacy figures as text, rounded to the safe side. Nothing else in the package turns such a figure into text.
 
-Losses (epsilon, delta, mu, slack, what somebody can guess) are rounded up. So are assumptions (the honest fraction): to assume
+Losses (epsilon, delta, mu, slack, what an attacker can guess) are rounded up. So are assumptions (the honest fraction): to assume
 more than the proof needs is safe, to print less than it needs is not. What an audit found to be at least so large is rounded down.
 """
 
@@ -38,7 +38,7 @@ def loss(value: Any) -> str:
 
 
 def exact(value: float) -> str:
-    """A number that somebody chose, in as many digits as it takes."""
+    """A number that a person chose, in as many digits as it takes."""
     text = f"{value:g}"
     return text if float(text) == value else repr(float(value))
 

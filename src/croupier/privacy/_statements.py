@@ -26,33 +26,33 @@ _ROUND_UP = 1 + 1e-12
 SCALE = "1 is a strong promise, 4 a moderate one"
 IN_GENERAL = "What the model says about people in general, it may say about that person too: that is what it is for."
 SHUFFLER = (
-    "It enrols real people, each of them once. It mixes the messages of a round before the analyzer sees them, withholds a round "
-    "with fewer people than planned, and does not tell who sent what. A shuffler that colludes with the analyzer, or makes up the "
-    "others itself, leaves each person with their own few noise bits, which gives little protection."
+    "It enrols only real people, each of them once. It mixes the messages of a round before the analyzer sees them, withholds a "
+    "round with fewer people than planned, and does not reveal who sent what. A shuffler that colludes with the analyzer, or "
+    "invents the other people itself, leaves each person with their own few noise bits, which gives little protection."
 )
 MACHINES = (
-    "The machines that hold the data are trusted: in a fit they hold everybody's, in a deployed task each person's device holds "
-    "that person's. The promise is about what leaves them, not about who looks inside."
+    "The machines that hold the data are trusted: in a fit they hold everybody's data, in a deployed task each device holds "
+    "its owner's. The promise covers what leaves them, not what an attacker inside them could see."
 )
 RECORDS = {
-    "refuse": "Assumed of the records: all are valid (finite numbers, declared labels), wherever a refusal can be seen. A fit "
-    'stops at one that is not, so that it stopped says that there is one. invalid="blank" needs no such assumption.',
-    "blank": "Assumed of the records: nothing. One that is not valid counts as a blank, which is the same whatever it holds.",
+    "refuse": "Assumptions about the records: if others can see a refusal, all records are valid (finite numbers, declared "
+    'labels). A fit stops at an invalid record, which reveals that there is one. invalid="blank" needs no such assumption.',
+    "blank": "Assumptions about the records: none. An invalid record counts as a blank, which is the same whatever it contains.",
 }
 LOTS = (
-    "Which round a person was asked in is drawn by lot and told to nobody who sees the rounds' sums. Rounds are filled up with "
-    "blanks, noisy answers that say nothing, so that how many people were in one does not show. The lots, and the secret that they "
+    "Each person's round is drawn by lot and kept from everybody who sees the rounds' sums. Rounds are filled up with "
+    "blanks, noisy answers that carry no data, so that the number of people in a round stays hidden. The lots, and the secret they "
     "are drawn from, stay where the data is."
 )
 DEPLOYED_LOTS = (
-    "The shuffler draws them, tells each person its own and nobody another's, and fills rounds up with blanks of its own making. "
-    "A round ends at a time that is fixed beforehand, regardless of who came."
+    "The shuffler draws the lots, tells each person only their own, and fills rounds up with blanks that it makes. "
+    "A round ends at a time fixed beforehand, regardless of who came."
 )
 COUNTED_BLANKS = (
-    "An enroller counts the blanks: of the {size} reports of a round at least {people} are of people that it invited, or the task "
-    "ends. Both figures rest on so many coming to every round, whatever their lots are."
+    "An enroller counts the blanks: at least {people} of the {size} reports of a round come from people it invited, or the task "
+    "ends. Both figures assume that this many people come to every round, whatever their lots."
 )
-PUBLIC = "Taken as public: the parameters, the number of people, the names and number of the columns."
+PUBLIC = "Treated as public: the parameters, the number of people, and the names and number of columns."
 ONCE = "Fitting again on the same people, or publishing scores on them, spends more than this."
 SEEDED = "the randomness was seeded"
 STAND_IN = "a stand-in with seeded noise answered for users"
@@ -61,7 +61,7 @@ SEEDED_OR_STAND_IN = "seeded randomness, or a stand-in for users"
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """One pair of figures, and what somebody can do who sees what it is about.
+    """One pair of figures, and what an attacker can do who sees the release.
 
     Parameters
     ----------
@@ -102,11 +102,11 @@ class PromiseWords:
     Parameters
     ----------
     claim : Claim
-        The figures, for whoever sees the model and everything that the analyzer saw.
+        The figures, against anyone who sees the model and everything that the analyzer saw.
     neighbours : str
         "replace-one" or "zero-out".
     honest : float
-        The fraction of all people that is counted on to add noise.
+        The fraction of all people relied on to add noise.
     kept : bool
         False where the randomness was seeded: the sentences then say what secure randomness would have promised.
     watched : str
@@ -138,12 +138,12 @@ class PromiseWords:
         holds = "holds" if self.kept else "would hold"
         return (
             f"That {holds} with secret lots: to anyone who does not know in which round a person was asked. To an attacker who "
-            f"also knows when each person answered, even if it is the shuffler who tells, it is {self.watched}."
+            f"also knows when each person answered, even from the shuffler, it is {self.watched}."
         )
 
     @property
     def difference(self) -> str:
-        """The promise for somebody who wants no figures."""
+        """The promise for a reader who wants no figures."""
         size = "little" if self.claim.guess < 0.65 else "a limited"
         makes = f"makes {size} difference" if self.kept else f"would make {size} difference, with secure randomness,"
         return (
@@ -163,7 +163,7 @@ class PromiseWords:
 
     @property
     def guess(self) -> str:
-        """What somebody can guess who knows all the others."""
+        """What an attacker can guess who knows all the others."""
         replaced = self.neighbours == "replace-one"
         question = "which of two records was a person's" if replaced else "whether a person's record was used"
         return (
@@ -232,7 +232,7 @@ def watched_line(guarantee: Guarantee, delta: float) -> str:
 
 
 def watched_epsilon(guarantee: Guarantee, delta: float) -> str | None:
-    """The figure of `watched_line` alone, rounded up; None where nothing is promised at this delta."""
+    """The figure of `watched_line` alone, rounded up; None if nothing is promised at this delta."""
     watched = guarantee.if_watched
     return None if watched.slack >= delta else round_up(watched.epsilon(delta))
 
@@ -243,12 +243,12 @@ def not_private(why: str) -> str:
 
 
 def not_covered(names: Sequence[str]) -> str:
-    """What was read off the data."""
-    return f"NOT COVERED: {', '.join(names)}, read off the data, since it was declared public."
+    """What was taken from the data."""
+    return f"NOT COVERED: {', '.join(names)}, taken from the data, because it was declared public."
 
 
 def _usual(guarantee: Guarantee) -> tuple[float, float] | None:
-    """An epsilon and the delta that `certified_line` states it at; None where the slack leaves no such delta."""
+    """An epsilon and the delta that `certified_line` states it at; None if the slack leaves no such delta."""
     delta = next((usual for usual in USUAL_DELTAS if usual >= 2 * guarantee.slack), None)
     if delta is None:
         return None

@@ -232,7 +232,7 @@ def safe_box(request: SumRequest) -> float:
 
 
 def usual_spread(users: int, levels: int, noise_bits: int) -> int:
-    """How far apart two counts of so many users are, but for a probability of 1.2e-15 on either side."""
+    """How far apart two counts of this many users are, except with a probability of 1.2e-15 on either side."""
     return users * levels + math.ceil(8 * math.sqrt(users * noise_bits))
 
 
@@ -266,7 +266,7 @@ def cost(request: SumRequest, levels: int, noise_bits: int, transport: str) -> i
 def rotated(request: SumRequest, box: float, transport: str = "messages") -> Rotated | None:
     """Search for the shortest plan with a rotation and a range of at least `box` / sqrt(d'), as `parameters` does without one.
 
-    None where there is none, or where the range would be that of the norm, as for a few coordinates.
+    None if there is none, or where the range would be that of the norm, as for a few coordinates.
     """
     padded = padded_length(request.dim)
     if box * box >= padded:
@@ -300,7 +300,7 @@ class _Boxes:
     transport: str
 
     def with_step(self, levels: int, noise_bits: int) -> Rotated | None:
-        """The request with the smallest range that is wide enough for the box and hides a user; None where none is allowed."""
+        """The request with the smallest range that is wide enough for the box and hides a user; None if none is allowed."""
         shift = self._largest_shift(levels, noise_bits)
         if shift is None:
             return None
@@ -361,7 +361,7 @@ class _Boxes:
         return best
 
     def _fewest_levels(self, noise_bits: int, limit: float) -> Rotated | None:
-        """With so many noise bits, the fewest levels, from two on, whose noise is within the limit. An even number of them has 0
+        """With this many noise bits, the fewest levels, from two on, whose noise is within the limit. An even number of them has 0
         among its levels, and adds less by rounding."""
         finest = self.with_step(2, noise_bits)
         if finest is None:

@@ -34,9 +34,9 @@ _LEAST_MU, _LARGEST_MU = 1e-9, 10.0
 _UNIT = 2.0**-53
 # Normal quantiles that are told apart; probabilities beyond are below 1e-315.
 _FARTHEST = 38.0
-# How far above its mean W is followed, in standard deviations of z: deeper where a bound is not so many times what was cut off.
+# How far above its mean W is followed, in standard deviations of z: deeper where a bound is not this many times what was cut off.
 _DEPTHS, _NEGLIGIBLE = (6.0, 7.5, 9.0, 12.0), 300
-# Replace-one: W is cut where it is so many times e^epsilon T.
+# Replace-one: W is cut where it is this many times e^epsilon T.
 _LONGEST_CUT = 3
 # The part of the best tilt that is taken: with all of it, sums of several cuts have so much weight that they come around.
 _GENTLE = 0.65
@@ -62,8 +62,8 @@ class Allocation:
     Parameters
     ----------
     mu : float
-        Above 0, at most 1000. One round's pair (blank, report) is a post-processing of (N(0, 1), N(mu, 1)), but for a slack that is
-        kept elsewhere.
+        Above 0, at most 1000. One round's pair (blank, report) is a post-processing of (N(0, 1), N(mu, 1)), except for a slack that
+        is kept elsewhere.
     rounds : int
         From 1 to 10^6: the rounds among which the lot was drawn, uniformly and independently of all else.
 
@@ -100,7 +100,7 @@ class Allocation:
         return min(known, max(curve.gaussian(slack) for curve in power_curves(self.mu, self.rounds, neighbours)))
 
     def given_up(self, residue: float, neighbours: str) -> float:
-        """Bound what is added to delta where a round's mu holds but for `residue`: s + w(s), or g(s) (accounting, Theorem E).
+        """Bound what is added to delta where a round's mu holds except for `residue`: s + w(s), or g(s) (accounting, Theorem E).
 
         Only one round holds a report, so its law is within s = `residue` of one with mu; a test's level moves by as much.
         """

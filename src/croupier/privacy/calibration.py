@@ -54,9 +54,9 @@ def plan_sum(
         Public bound on a vector's l2 norm, in units of the data; longer vectors are clipped on the user's side.
     honest : float, default 1.0
         Fraction of the users that is trusted to add its noise. The others' noise may be missing without harm to privacy;
-        when it does arrive it is noise all the same, so `inflation` grows by 1 / sqrt(honest).
+        when it does arrive it is still noise, so `inflation` grows by 1 / sqrt(honest).
     rounds : int, default 1
-        Rounds that one user takes part in.
+        Rounds that each user takes part in.
     neighbours : {"replace-one", "zero-out"}, default "replace-one"
         The paper's relation, or a user's vector against the zero vector (the relation to set beside add/remove figures of other
         libraries).
@@ -80,7 +80,7 @@ def plan_sum(
         "gradients" takes a range of 2 norms / sqrt(coordinates) where that is shorter: it moves single sums visibly, and models
         not (`SumPlan.bias_rms`). A number is the range in norms / sqrt(coordinates). None encodes vectors as they are.
     answers : int, optional
-        The query's claim that a vector has at most so many entries other than 0, all of size norm / sqrt(answers), as one-hot
+        The query's claim that a vector has at most this many entries other than 0, all of size norm / sqrt(answers), as one-hot
         vectors have one: a rotation then needs a range of sqrt(answers), and clips nothing. Accuracy alone rests on it.
     transport : {"messages", "masked", "verified"}, default "messages"
         How reports will travel, and so what makes them long: in masked and verified sums noise bits cost next to nothing.
@@ -93,9 +93,9 @@ def plan_sum(
     Raises
     ------
     ArgumentError
-        Where an argument is out of range, or `max_bits` or `max_inflation` leaves no plan.
+        If an argument is out of range, or `max_bits` or `max_inflation` leaves no plan.
     NoCertificateError
-        Where nothing can be certified for the request.
+        If nothing can be certified for the request.
 
     Guarantee
     ---------
@@ -167,7 +167,7 @@ def plan_scalar_sum(
     honest : float, default 1.0
         Fraction of the users that is trusted to add its noise.
     rounds : int, default 1
-        Rounds that one user takes part in.
+        Rounds that each user takes part in.
     calibration : {"tight", "paper", "paper-scaled"}, default "tight"
         As in `plan_sum`; the paper's is Lemma 3.1.
     max_inflation : float, default 1.05
@@ -183,14 +183,14 @@ def plan_scalar_sum(
     Raises
     ------
     ArgumentError
-        Where an argument is out of range.
+        If an argument is out of range.
 
     Examples
     --------
     >>> plan_scalar_sum(epsilon=1, delta=1e-6, users=1000, width=10.0).central_noise_std  # doctest: +ELLIPSIS
     42.24...
     """
-    real("width", width, above=0, remedy="Give the width of the public interval that the numbers lie in.")
+    real("width", width, above=0, remedy="State the width of the public interval that contains the numbers.")
     return plan(
         SumRequest(
             epsilon=epsilon,
@@ -210,7 +210,7 @@ def plan_scalar_sum(
 
 def plan(request: SumRequest, rotation: str | float | None = None, transport: str = "messages") -> SumPlan:
     """Make the plan for a checked request: rotated or not, whichever is shorter, or with `max_bits` has less noise."""
-    one_of("transport", transport, tuple(tight.WIRES), "It is how reports travel; 'messages' is the usual one.")
+    one_of("transport", transport, tuple(tight.WIRES), "It says how reports travel; 'messages' is the usual choice.")
     found = _rotated(request, rotation, transport)
     if found is not None and (isinstance(rotation, float | int) or request.blocks > 1):
         return found
@@ -231,7 +231,7 @@ def shorter(plain: SumPlan, rotated: SumPlan, transport: str) -> SumPlan:
 
 
 def _rotated(request: SumRequest, rotation: str | float | None, transport: str) -> SumPlan | None:
-    """The plan with a rotation; None where none is wanted, or where it has no advantage."""
+    """The plan with a rotation; None if none is wanted, or where it has no advantage."""
     if rotation is None:
         return None
     usable = request.calibration == "tight" and not request.scalar and request.dim <= MOST_COORDINATES
@@ -281,7 +281,7 @@ def is_proved(plan: SumPlan) -> bool:
 
 
 def claims_at_most(plan: SumPlan, proved: SumPlan, tolerance: float = 0.0) -> bool:
-    """Tell whether no figure of a plan is stronger than the certified plan's, but for a part `tolerance` of it.
+    """Tell whether no figure of a plan is stronger than the certified plan's, except for a part `tolerance` of it.
 
     A tolerance is for plans whose figures are thrown away for the certified ones, as in `SumPlan.from_dict`: another processor may
     have computed them with other last digits.

@@ -66,7 +66,7 @@ class Certificate:
     Parameters
     ----------
     mu : float
-        The round is as telling as N(mu, 1) against N(0, 1), at most, but for `tau` per coordinate.
+        The round is as telling as N(mu, 1) against N(0, 1), at most, except for `tau` per coordinate.
     tau : float
         Probability per coordinate of leaving the window; dim * tau adds to delta.
     low, high : int
@@ -138,9 +138,9 @@ def certify(trials: int, probability: float, *, shift: float, reach: int, dim: i
     Raises
     ------
     ArgumentError
-        Where an argument is out of range.
+        If an argument is out of range.
     NoCertificateError
-        Where the noise is too narrow or its tails are beyond floating point: nothing may be released then.
+        If the noise is too narrow or its tails are beyond floating point: nothing may be released then.
 
     Requires
     --------
@@ -162,10 +162,10 @@ def certify(trials: int, probability: float, *, shift: float, reach: int, dim: i
     """
     trials = whole("trials", trials, at_least=1, remedy="Count the noise bits of all honest users together.")
     real("probability", probability, above=0, below=1, remedy="The noise bits need to be random.")
-    real("shift", shift, above=0, remedy="Give the l2 distance of neighbouring encodings.")
-    whole("reach", reach, at_least=1, remedy="Give the largest distance in one coordinate, rounded up.")
+    real("shift", shift, above=0, remedy="State the l2 distance of neighbouring encodings.")
+    whole("reach", reach, at_least=1, remedy="State the largest distance in one coordinate, rounded up.")
     whole("dim", dim, at_least=1, remedy="Count the coordinates.")
-    real("tail", tail, above=0, below=1, remedy="Give up a small part of delta.")
+    real("tail", tail, above=0, below=1, remedy="Choose a small part of delta.")
     low, high, tau = _window(trials, probability, reach, tail)
     if high - low < SCAN_POINTS:
         step, slope, extreme = _scan(trials, probability, low, high)
@@ -230,7 +230,7 @@ def _certificate(
 
 
 def bend(least: float, dim: int) -> tuple[float, float] | None:
-    """A k of at least `least` and its nu of Theorem E for at least `dim` coordinates; None where the table has none."""
+    """A k of at least `least` and its nu of Theorem E for at least `dim` coordinates; None if the table has none."""
     digits, octave = math.frexp(max(least, 2.0 ** (FIRST_OCTAVE - 1)))  # 1/2 <= digits < 1
     k, octave = math.frexp(math.ldexp(math.ceil(digits * 32) / 32, octave))
     length = next((length for length in BEND_LENGTHS if length >= dim), None)
@@ -317,7 +317,7 @@ def _steps(z: Floats, log_pmf: Floats) -> Floats:
     """z(y) - z(y - 1), where it is small from f(y), the integral of phi over the step, whose digits are not lost.
 
     With m the step's middle and h its length, f = phi(m) * integral of cosh(m t) exp(-t^2 / 2) over |t| <= h / 2, and that is
-    h sinh(x) / x * (1 - h^2 / 24), x = m h / 2, but for a part of h^2 x^2 / 50 + h^4 / 600: below 1e-11 where it is used.
+    h sinh(x) / x * (1 - h^2 / 24), x = m h / 2, except for a part of h^2 x^2 / 50 + h^4 / 600: below 1e-11 where it is used.
     """
     steps = np.diff(z)
     fine = (steps < FINE_STEP) & (steps > 0)

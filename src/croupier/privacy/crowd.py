@@ -1,4 +1,4 @@
-"""How many users, honest users and cheats a random batch or a secret round holds, but for a small chance."""
+"""How many users, honest users and cheats a random batch or a secret round holds, except with small probability."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _ENDS = 1e-4
 
 
 def honest_in_batch(users: int, honest: float, batch: int, chance: float) -> int:
-    """Count the honest users that a random batch holds at least, but for probability `chance`.
+    """Count the honest users that a random batch holds at least, except with probability `chance`.
 
     The batch holds one honest user, whose privacy is at stake, and is otherwise a uniformly random part of the others. The
     number of honest ones among m drawn without replacement is at most k < p m with probability at most exp(-m KL(k/m || p))
     (Hoeffding 1963, Theorems 1 and 4).
     """
-    whole("users", users, at_least=1, remedy="Give the number of all users.")
+    whole("users", users, at_least=1, remedy="State the number of all users.")
     whole("batch", batch, at_least=1, at_most=users, remedy="A batch is a part of the users.")
-    real("honest", honest, above=0, at_most=1, remedy="Give the fraction of all users that is counted on.")
-    real("chance", chance, above=0, below=1, remedy="Give the probability that a batch may hold fewer.")
+    real("honest", honest, above=0, at_most=1, remedy="State the fraction of all users that you rely on.")
+    real("chance", chance, above=0, below=1, remedy="State the probability that a batch may hold fewer.")
     total = math.ceil(honest * users * (1 - 1e-12))
     if users in (total, batch):
         return min(total, batch)
@@ -70,7 +70,7 @@ def round_size(users: int, rounds: int, chance: float) -> int:
 
 
 def cheats_in_round(users: int, honest: float, rounds: int, chance: float) -> int:
-    """Count the users who are not honest in any one round, at most, but for probability `chance`.
+    """Count the users who are not honest in any one round, at most, except with probability `chance`.
 
     Who is honest is fixed before the lots are drawn.
     """
@@ -80,7 +80,7 @@ def cheats_in_round(users: int, honest: float, rounds: int, chance: float) -> in
 
 
 def smallest_batch(users: int, honest: float, rounds: int, chance: float) -> int:
-    """Count the honest users who have the same lot as the user at stake, at least, but for probability `chance`."""
+    """Count the honest users who have the same lot as the user at stake, at least, except with probability `chance`."""
     _check(users, rounds, chance)
     others = honest_total(users, honest) - 1
 
@@ -99,7 +99,7 @@ def shortage(users: int, turnout: float, rounds: int, least: int) -> float:
 
 
 def least_in_round(users: int, turnout: float, rounds: int, chance: float) -> int:
-    """Find the most people of whom so many come to every round, the user at stake not counted, but for probability `chance`."""
+    """Find the most people who come to every round, not counting the user at stake, except with probability `chance`."""
     _check(users, rounds, chance)
     others = honest_total(users, turnout) - 1
     return max(0, _bisect(lambda least: shortage(users, turnout, rounds, least + 1) > chance, -1, others))
@@ -107,7 +107,7 @@ def least_in_round(users: int, turnout: float, rounds: int, chance: float) -> in
 
 def honest_total(users: int, honest: float) -> int:
     """Compute ceil(honest * users), the user at stake among them."""
-    real("honest", honest, above=0, at_most=1, remedy="Give the fraction of users that you trust to add their noise; 1 is all.")
+    real("honest", honest, above=0, at_most=1, remedy="State the fraction of users that you trust to add their noise; 1 is all.")
     return min(users, max(1, math.ceil(honest * users * (1 - 1e-15))))
 
 
@@ -119,9 +119,9 @@ def _divergence(a: float, p: float) -> float:
 
 
 def _check(users: int, rounds: int, chance: float) -> None:
-    whole("users", users, at_least=1, at_most=10**12, remedy="Give the number of all users.")
-    whole("rounds", rounds, at_least=1, at_most=MAX_ROUNDS, remedy="Give the rounds among which lots are drawn.")
-    real("chance", chance, above=0, below=1, remedy="Give up a small part of delta.")
+    whole("users", users, at_least=1, at_most=10**12, remedy="State the number of all users.")
+    whole("rounds", rounds, at_least=1, at_most=MAX_ROUNDS, remedy="State the number of rounds among which lots are drawn.")
+    real("chance", chance, above=0, below=1, remedy="Choose a small part of delta.")
 
 
 def _at_least(successes: int, trials: int, rounds: int) -> float:

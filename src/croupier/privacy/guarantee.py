@@ -33,7 +33,7 @@ class Guarantee(JsonText, Figures):
     """An upper bound on what the analyst's view reveals about one user.
 
     The view of neighbouring populations is no easier to tell apart than N(0, 1) from N(mu, 1) together with
-    `pure_rounds` independent randomized responses of `pure_epsilon`, but for an event of probability `slack`:
+    `pure_rounds` independent randomized responses of `pure_epsilon`, except for an event of probability `slack`:
 
         delta(eps) <= slack + E_L[ deltaG(eps - L; mu) ],   L the loss of the randomized responses.
 
@@ -58,7 +58,7 @@ class Guarantee(JsonText, Figures):
         How many randomized responses there are.
     allocations : tuple of Allocation, default ()
         Runs with secret lots, each with lots of its own (accounting, Theorem L). One alone is bounded by its own curve; several,
-        or one with anything else, by Gaussians that dominate them but for a slack.
+        or one with anything else, by Gaussians that dominate them except for a slack.
     watched : Guarantee, optional
         What holds against an attacker who also knows when each user answered, where that differs (`if_watched`).
 
@@ -142,7 +142,7 @@ class Guarantee(JsonText, Figures):
         >>> lots.as_gaussian(1e-8).mu < 2 * 0.49, lots.as_gaussian(1e-8).slack
         (True, 1e-08)
         """
-        real("slack", slack, at_least=0, below=1, remedy="Give up a small part of delta.")
+        real("slack", slack, at_least=0, below=1, remedy="Choose a small part of delta.")
         if not self.allocations:
             return self
         share = slack / len(self.allocations) * (1 - 1e-15)
@@ -180,7 +180,7 @@ class Guarantee(JsonText, Figures):
         Raises
         ------
         ArgumentError
-            Where delta is out of range.
+            If delta is out of range.
         """
         real("delta", delta, above=0, below=1, remedy="Choose delta well below 1 / users; 1e-6 is a common value.")
         if delta < self.slack or (delta == self.slack and (self.mu > 0 or self.allocations)):
@@ -242,7 +242,7 @@ class Guarantee(JsonText, Figures):
         Guarantee
             Of all rounds together.
         """
-        whole("rounds", rounds, at_least=1, remedy="Give the number of rounds one user takes part in.")
+        whole("rounds", rounds, at_least=1, remedy="State the number of rounds that each user takes part in.")
         return replace(
             self,
             mu=self.mu * math.sqrt(rounds) * (_ROUND_UP if rounds > 1 else 1),
@@ -336,7 +336,7 @@ class Guarantee(JsonText, Figures):
         A Gaussian of mu is `GaussianDpEvent(1 / mu)` for add-or-remove neighbours there, whichever neighbours it protects here. An
         event has no place for a probability that nothing is known of: **add `slack`, and `cover` where there are secret lots, to
         every delta** that an accountant reports. Secret lots are a `RandomAllocationDpEvent` for zero-out neighbours where the
-        installed version has one; otherwise a Gaussian that covers them but for `cover`.
+        installed version has one; otherwise a Gaussian that covers them except for `cover`.
 
         Parameters
         ----------
@@ -351,9 +351,9 @@ class Guarantee(JsonText, Figures):
         Raises
         ------
         ImportError
-            Where dp-accounting is not installed.
+            If dp-accounting is not installed.
         ArgumentError
-            Where it has randomized responses (the paper's calibration), for which there is no event of these neighbours.
+            If it has randomized responses (the paper's calibration), for which there is no event of these neighbours.
 
         Examples
         --------
@@ -367,7 +367,7 @@ class Guarantee(JsonText, Figures):
         except ImportError as error:
             raise ImportError("to_dp_event needs dp-accounting: pip install dp-accounting") from error
         if self.pure_rounds:
-            remedy = "Take the calibration 'tight', whose guarantees are Gaussian."
+            remedy = "Use calibration='tight', whose guarantees are Gaussian."
             raise ArgumentError("pure_rounds", self.pure_rounds, "0: events of responses are for other neighbours", remedy)
         drawn: Any = getattr(dp_event, "RandomAllocationDpEvent", None) if self.neighbours == "zero-out" else None
         plain = self if drawn is not None or not self.allocations else self.as_gaussian(cover)
@@ -415,7 +415,7 @@ def _together(every: tuple[Guarantee, ...], how: str) -> Guarantee:
 
 
 def _watched(every: Iterable[Guarantee], combined: Callable[..., Guarantee]) -> Guarantee | None:
-    """What is left of all of these to an attacker who knows when users answered; None where none of them has secret lots."""
+    """What is left of all of these to an attacker who knows when users answered; None if none of them has secret lots."""
     every = tuple(every)
     return combined(*(g.if_watched for g in every)) if any(g.watched for g in every) else None
 

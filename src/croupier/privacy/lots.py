@@ -88,7 +88,7 @@ class LotsPlan(JsonText):
     rounds : int
         How many rounds there are.
     honest : float
-        The fraction of all users that is counted on.
+        The fraction of all users that is relied on.
     neighbours : {"replace-one", "zero-out"}
         The neighbouring relation of the whole run.
     one_round : SumPlan
@@ -99,16 +99,16 @@ class LotsPlan(JsonText):
         of the rounds after them. All rounds have M reports, and one draw of lots is for all of them.
     turnout : float, default 1.0
         The fraction of all users that would come whichever round they draw; others are replaced by blanks. Only
-        `guarantee.if_watched` counts on it, since whoever made the blanks may tell their coins; with `blanks`, `guarantee` too.
+        `guarantee.if_watched` counts on it, since the maker of the blanks may reveal their coins; with `blanks`, `guarantee` too.
     blanks : int, optional
-        The most blanks in a round, where somebody else than the shuffler counts them; default: as many as a round has reports. Then
+        The most blanks in a round, if another party than the shuffler counts them; default: as many as a round has reports. Then
         `guarantee.if_watched` holds to a shuffler that puts as many blanks as it can in the places of people, if lots are drawn
         fairly: it counts on no more cheats in a round than a fair draw puts there.
 
     Guarantee
     ---------
-    `guarantee` holds to whoever sees all sums and not the lots, and `guarantee.if_watched` to an attacker who also knows when each
-    user answered, even if it is the shuffler who tells (docs/accounting.md#9-secret-lots).
+    `guarantee` holds to anyone who sees all sums and not the lots, and `guarantee.if_watched` to an attacker who also knows when
+    each user answered, even if it is the shuffler who tells (docs/accounting.md#9-secret-lots).
 
     Examples
     --------
@@ -133,7 +133,7 @@ class LotsPlan(JsonText):
         for name in ("epsilon", "delta", "users", "honest", "neighbours"):
             object.__setattr__(self, name, getattr(request, name))
         object.__setattr__(self, "rounds", _rounds(self.rounds))
-        remedy = "Say which fraction of users comes to its round; 1 is all."
+        remedy = "State which fraction of users comes to its round; 1 is all."
         object.__setattr__(self, "turnout", real("turnout", self.turnout, above=0, at_most=1, remedy=remedy))
         remedy = "Use the plan as plan_lots made it."
         if self.blanks is not None:
@@ -173,7 +173,7 @@ class LotsPlan(JsonText):
 
     @property
     def blocks(self) -> int:
-        """m: a lot is a round and one of so many blocks of the rotated vector. Rounds of an opening have their own number."""
+        """m: a lot is a round and one of this many blocks of the rotated vector. Rounds of an opening have their own number."""
         return self.one_round.blocks
 
     @property
@@ -223,7 +223,7 @@ class LotsPlan(JsonText):
         return 0.0 if self.blanks is None else shortage(self.users, self.turnout, self.lots, self.least_people)
 
     def with_bounded_blanks(self) -> LotsPlan:
-        """Let somebody else count the blanks: as few as fill up rounds, but for what is left of delta.
+        """Let another party count the blanks: as few as fill up rounds, except for what is left of delta.
 
         Returns
         -------
@@ -233,13 +233,13 @@ class LotsPlan(JsonText):
         Raises
         ------
         ArgumentError
-            Where rounds are so small that nobody may come to one.
+            If rounds are so small that nobody may come to one.
         """
         open_plan = replace(self, blanks=None)
         chance = min(SHORTAGE_SHARE * self.delta, _LEFT_SHARE * (self.delta - open_plan.certified_delta))
         least = least_in_round(self.users, self.turnout, self.lots, chance) if chance > 0 else 0
         if least < 1:
-            remedy = "Take more users, fewer rounds, or a higher turnout: otherwise a round may be all blanks."
+            remedy = "Use more users, fewer rounds, or a higher turnout: otherwise a round may be all blanks."
             raise ArgumentError("users", self.users, f"so many that people surely come to each of {self.lots} lots", remedy)
         return replace(self, blanks=self.size - least)
 
@@ -268,10 +268,10 @@ class LotsPlan(JsonText):
 
     @property
     def if_timing_known(self) -> Guarantee:
-        """What holds to somebody who knows when each user answered, and not which block, while the shuffler tells nothing.
+        """What holds to an attacker who knows when each user answered, and not which block, while the shuffler reveals nothing.
 
         As the network might: the blocks of a round are left to guess, the fewest of them at worst, and blanks count.
-        `guarantee.if_watched` is for whoever knows the block, and the blanks, too.
+        `guarantee.if_watched` is against an attacker who knows the block, and the blanks, too.
         """
         (allocation,) = self.guarantee.allocations
         fewer = replace(allocation, rounds=min(stage.plan.blocks for stage in self.stages))
@@ -301,7 +301,7 @@ class LotsPlan(JsonText):
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> LotsPlan:
-        """Read a plan from its dictionary. What it promises is certified anew; a plan that promises too much is refused.
+        """Read a plan from its dictionary. What it promises is certified again; a plan that promises too much is refused.
 
         Parameters
         ----------
@@ -316,7 +316,7 @@ class LotsPlan(JsonText):
         Raises
         ------
         ArgumentError
-            Where a field is unknown or missing, or the plan promises too much.
+            If a field is unknown or missing, or the plan promises too much.
         """
         if not isinstance(values, dict):
             raise ArgumentError("plan", values, "a JSON object", "Pass what LotsPlan.to_json() gave.")
@@ -333,7 +333,7 @@ class LotsPlan(JsonText):
         return (
             f"({round_up(self.epsilon)}, {round_up(self.delta)})-DP, {self.users} users in {self.rounds} secret rounds of "
             f"{self.size} reports: "
-            f"noise {self.noise_std:.4g} a round; certified delta {round_up(self.certified_delta)}; {self.guarantee}"
+            f"noise {self.noise_std:.4g} per round; certified delta {round_up(self.certified_delta)}; {self.guarantee}"
         )
 
 
@@ -380,7 +380,7 @@ def plan_lots(
     max_inflation : float, default 1.05
         Noise of a round, relative to the Gaussian noise that Theorem L asks for.
     max_bits : int, optional
-        Bits per coordinate; finds the least noise within them.
+        Most bits per coordinate; the plan has the least noise that fits in them.
     exclusions : bool, default False
         Whether reports may be left out of a round: with `honest` below 1, rounds then count on so many fewer.
     opening : sequence of (int, int, float), default ()
@@ -390,7 +390,7 @@ def plan_lots(
     rotation : {"auto", "gradients", None} or float, default "auto"
         As in `plan_sum`. Rounds of an opening without blocks have a rotation of their own: "auto", unless it is None.
     blocks : int or "auto", default 1
-        A power of two: the rotated vector is cut into so many blocks, and a user's lot is a round and a block, which is all it
+        A power of two: the rotated vector is cut into this many blocks, and a user's lot is a round and a block, which is all it
         sends. "auto" takes as many as cost next to no noise where there are many more coordinates than users in a round.
     transport : {"messages", "masked", "verified"}, default "messages"
         As in `plan_sum`.
@@ -403,9 +403,9 @@ def plan_lots(
     Raises
     ------
     ArgumentError
-        Where an argument is out of range.
+        If an argument is out of range.
     NoCertificateError
-        Where nothing can be certified for this request.
+        If nothing can be certified for this request.
 
     Examples
     --------
@@ -482,7 +482,7 @@ def _blocks(blocks: int | str, request: SumRequest, rounds: int, rotation: str |
 
 def _power_of_two(name: str, blocks: int | str, request: SumRequest, rotation: str | float | None) -> int:
     """A number of blocks that a rotated vector can be cut into."""
-    remedy = "Use a power of two: a user sends one of so many blocks."
+    remedy = "Use a power of two: a user sends one of this many blocks."
     count = whole(name, blocks, at_least=1, at_most=padded_length(request.dim), remedy=remedy)
     if count & (count - 1):
         raise ArgumentError(name, blocks, "a power of two", remedy)
@@ -630,7 +630,7 @@ def _if_watched(plan: LotsPlan) -> Guarantee:
 
 
 def _honest_who_come(plan: LotsPlan) -> float:
-    """The fraction of users that is honest and comes, at least: whoever stays away may be honest, and all cheats may come."""
+    """The fraction of users that is honest and comes, at least: anyone who stays away may be honest, and all cheats may come."""
     if max(plan.honest, plan.turnout) == 1:
         return min(plan.honest, plan.turnout)
     both = honest_total(plan.users, plan.honest) + honest_total(plan.users, plan.turnout) - plan.users
@@ -676,7 +676,7 @@ def _largest_mu(epsilon: float, delta: float, rounds: int, neighbours: str) -> f
 
 
 def _read_stages(values: Any) -> tuple[Stage, ...]:
-    """The opening of a plan from its dictionary; its plans are certified anew."""
+    """The opening of a plan from its dictionary; its plans are certified again."""
     remedy = "Use the plan as plan_lots made it."
     if not isinstance(values, list) or not all(isinstance(value, dict) and set(value) == {"rounds", "plan"} for value in values):
         raise ArgumentError("opening", values, "a list of objects with rounds and plan", remedy)
@@ -685,4 +685,4 @@ def _read_stages(values: Any) -> tuple[Stage, ...]:
 
 
 def _rounds(rounds: int) -> int:
-    return whole("rounds", rounds, at_least=1, at_most=MAX_ROUNDS, remedy="Give the number of rounds among which lots are drawn.")
+    return whole("rounds", rounds, at_least=1, at_most=MAX_ROUNDS, remedy="State the number of rounds among which lots are drawn.")

@@ -56,7 +56,7 @@ def rounding_variance(share: float) -> float:
 def default_delta(users: int) -> float:
     """Return the delta that a request without one has: 1e-6, or 0.1 / users if that is less.
 
-    At 1 / users somebody's record might be published.
+    At 1 / users a person's record might be published.
 
     Examples
     --------
@@ -80,7 +80,7 @@ class SumRequest:
     norm, honest : float, default 1.0
         Public bound on a vector's l2 norm, in units of the data; fraction of the users that is trusted to add its noise.
     rounds : int, default 1
-        Rounds that one user takes part in.
+        Rounds that each user takes part in.
     neighbours, calibration : str
         By default "replace-one" and "tight".
     max_inflation : float, default 1.05
@@ -92,11 +92,11 @@ class SumRequest:
     diameter : float, optional
         Bound on the l2 distance of any two vectors that users may send; default: twice the norm.
     range : float, optional
-        With a rotation, R: coordinates are clipped to +- R times the norm. None where vectors are encoded as they are.
+        With a rotation, R: coordinates are clipped to +- R times the norm. None if vectors are encoded as they are.
     blocks : int, default 1
         With a rotation, the blocks that the rotated vector is cut into, a power of two; a user sends one of them.
     answers : int, optional
-        The query's claim that a vector has at most so many entries other than 0, all of size norm / sqrt(answers). Accuracy alone
+        The query's claim that a vector has at most this many entries other than 0, all of size norm / sqrt(answers). Accuracy alone
         rests on it.
     """
 
@@ -121,8 +121,8 @@ class SumRequest:
         checked: dict[str, Any] = {
             "epsilon": real("epsilon", self.epsilon, above=0, remedy="Choose the privacy loss you promise; 1 is a common value."),
             "delta": real("delta", self.delta, above=0, below=1, remedy="Choose it well below 1 / users; 1e-6 is a common value."),
-            "users": whole("users", self.users, at_least=1, at_most=10**12, remedy="Give the number of users in one round."),
-            "dim": whole("dim", self.dim, at_least=1, at_most=10**9, remedy="Give the number of coordinates of a user's vector."),
+            "users": whole("users", self.users, at_least=1, at_most=10**12, remedy="State the number of users in one round."),
+            "dim": whole("dim", self.dim, at_least=1, at_most=10**9, remedy="State the number of coordinates of a user's vector."),
             "norm": real(
                 "norm",
                 self.norm,
@@ -138,7 +138,7 @@ class SumRequest:
                 remedy="Give the fraction of users that you trust to add their noise; 1 is all of them.",
             ),
             "rounds": whole(
-                "rounds", self.rounds, at_least=1, at_most=10**9, remedy="Give the rounds that one user takes part in."
+                "rounds", self.rounds, at_least=1, at_most=10**9, remedy="State the rounds that each user takes part in."
             ),
             "neighbours": one_of("neighbours", self.neighbours, NEIGHBOURS, "The paper's is 'replace-one'."),
             "calibration": one_of("calibration", self.calibration, CALIBRATIONS, "'tight' adds the least noise."),
@@ -168,12 +168,12 @@ class SumRequest:
         if self.answers is not None:
             remedy = "Count the entries of a vector that are not 0, or leave it out."
             checked["answers"] = whole("answers", self.answers, at_least=1, at_most=dim, remedy=remedy)
-        blocks = whole("blocks", self.blocks, at_least=1, remedy="A user sends one of so many blocks; 1 is the whole vector.")
+        blocks = whole("blocks", self.blocks, at_least=1, remedy="A user sends one of this many blocks; 1 is the whole vector.")
         if self.range is not None:
             remedy = "Use the plan as plan_sum made it."
             checked["range"] = real("range", self.range, above=0, at_most=MAX_RANGE, remedy=remedy)
             if self.scalar or self.calibration != "tight" or dim > MOST_COORDINATES:
-                allowed = f"left out but for vectors of at most {MOST_COORDINATES} coordinates, with tight calibration"
+                allowed = f"left out except for vectors of at most {MOST_COORDINATES} coordinates, with tight calibration"
                 raise ArgumentError("range", self.range, allowed, remedy)
         most = 1 if self.range is None else padded_length(dim)
         if blocks & (blocks - 1) or blocks > most:
@@ -296,7 +296,7 @@ class SumRequest:
         Random rounding gives at most 1/4 per user, the noise bits b p (1 - p), in units of one level (accounting, 5). With a
         rotation rounding gives less to single coordinates (accounting, 10); plans with a diameter keep 1/4, since what is read
         from their sums are combinations of coordinates, unless nothing is rounded (one answer). With blocks it is that of
-        `blocks` times the sum of all blocks' estimates, each from so many users.
+        `blocks` times the sum of all blocks' estimates, each from this many users.
 
         Parameters
         ----------
@@ -449,7 +449,7 @@ class SumPlan(SumRequest, JsonText):
         return self.noise_std_with(self.levels, self.noise_bits, self.noise_probability, users)
 
     def prove(self) -> Proof:
-        """Prove the guarantee anew in ball arithmetic: what holds is a theorem about real numbers, not about margins.
+        """Prove the guarantee again in ball arithmetic: what holds is a theorem about real numbers, not about margins.
 
         Needs the extra `proof` (python-flint). Takes a second or two at any number of users.
 
@@ -461,7 +461,7 @@ class SumPlan(SumRequest, JsonText):
         Raises
         ------
         NoCertificateError
-            Where a figure of the plan is not above its enclosure, or cannot be enclosed.
+            If a figure of the plan is not above its enclosure, or cannot be enclosed.
         ArgumentError
             For the paper's calibrations, which do not rest on Theorem B.
 
@@ -498,7 +498,7 @@ class SumPlan(SumRequest, JsonText):
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> SumPlan:
-        """Read a plan from its dictionary. The guarantee is certified anew: a plan that promises too much is refused.
+        """Read a plan from its dictionary. The guarantee is certified again: a plan that promises too much is refused.
 
         Parameters
         ----------
@@ -513,7 +513,7 @@ class SumPlan(SumRequest, JsonText):
         Raises
         ------
         ArgumentError
-            Where a field is unknown or missing, or the plan promises too much.
+            If a field is unknown or missing, or the plan promises too much.
         """
         from .calibration import claims_at_most, is_proved, prove  # noqa: PLC0415  (calibration makes plans; a plan is certified where it enters)
 

@@ -56,15 +56,15 @@ class Constants(NamedTuple):
     Parameters
     ----------
     step : arb or None
-        c; None where the window was met in blocks.
+        c; None if the window was met in blocks.
     slope : arb
         ct.
     bulge : arb or None
-        kappa; None where the window was met in blocks.
+        kappa; None if the window was met in blocks.
     tau, mu : arb
         What the certificate is made of.
     bend : arb or None
-        nu of Theorem E; None where mu is by Theorem B.
+        nu of Theorem E; None if mu is by Theorem B.
     """
 
     step: arb | None
@@ -85,7 +85,7 @@ def ball_constants(
     The real constants are in the balls (docs/certificates.md).
     """
     if not (low >= 0 and low + reach < high <= trials - 1 and reach >= 1 and 0 < probability < 1):
-        raise NoCertificateError(f"{low}..{high} is no window of Theorem B for {trials} trials and a reach of {reach}")
+        raise NoCertificateError(f"{low}..{high} is not a window of Theorem B for {trials} trials and a reach of {reach}")
     with ctx.workprec(PRECISION):
         p = Fraction(probability)
         left, right = _Half(trials, p), _Half(trials, 1 - p)
@@ -170,7 +170,7 @@ class _Half:
         return arb(fmpq((self.trials - y + 1) * p.numerator, y * (p.denominator - p.numerator)))
 
     def rest(self, y: int, pmf: arb) -> arb | None:
-        """A ball around what lies below y, given f(y): between 0 and a geometric series; None where that does not end."""
+        """A ball around what lies below y, given f(y): between 0 and a geometric series; None if that does not end."""
         if y == 0:
             return arb(0)
         fall = 1 / self.rise(y)
@@ -428,7 +428,7 @@ def _one_loss(k: Fraction) -> tuple[list[arb], int, arb]:
     end = math.ceil(DEEPEST_SCORE**2 / BEND_STEP)
 
     def masses(index: int) -> tuple[arb, arb]:
-        """The probabilities, under P and P', of a loss of at most so many steps."""
+        """The probabilities, under P and P', of a loss of at most this many steps."""
         above = -((1 - bend).log() + index * step) / (bend - bend**2 / 2)
         below = ((1 + bend).log() + index * step) / (bend + bend**2 / 2)
         above, below = (square.sqrt() if square > 0 else arb(0) for square in (above, below))  # positive scores from, negative to
@@ -505,7 +505,7 @@ class Enclosure:
         Raises
         ------
         NoCertificateError
-            Where the ball is not finite.
+            If the ball is not finite.
         """
         if not number.is_finite():
             raise NoCertificateError(f"a figure could not be enclosed: {number}")
@@ -545,17 +545,17 @@ class Proof:
     shift : fractions.Fraction
         S of Theorem B with the encoder's margin of 1e-9.
     step : Enclosure or None
-        c; None where the window was bounded in blocks, and mu is ct S.
+        c; None if the window was bounded in blocks, and mu is ct S.
     slope : Enclosure
         ct.
     bulge : Enclosure or None
-        kappa; None where the window was bounded in blocks.
+        kappa; None if the window was bounded in blocks.
     tau, mu : Enclosure
         tau and mu of one round.
     delta : Enclosure
         deltaG(epsilon; sqrt(rounds) mu) + rounds (dim tau + residue): what is lost at the plan's epsilon over all its rounds.
     bend : Enclosure or None, default None
-        nu of Theorem E; None where mu is by Theorem B, and there is no residue.
+        nu of Theorem E; None if mu is by Theorem B, and there is no residue.
 
     Guarantee
     ---------
@@ -650,7 +650,7 @@ def prove(plan: SumPlan) -> Proof:
     ArgumentError
         For the paper's calibrations, which do not rest on Theorem B.
     NoCertificateError
-        Where a figure of the plan is not above its enclosure, or cannot be enclosed.
+        If a figure of the plan is not above its enclosure, or cannot be enclosed.
 
     Examples
     --------

@@ -131,7 +131,7 @@ class SmoothedHinge(_Margin):
     Raises
     ------
     ArgumentError
-        Where width is not above 0.
+        If width is not above 0.
 
     Examples
     --------
@@ -207,7 +207,7 @@ class Multinomial(Loss):
     Raises
     ------
     ArgumentError
-        Where classes is no whole number of at least 2.
+        If classes is not a whole number of at least 2.
 
     Examples
     --------
@@ -222,7 +222,7 @@ class Multinomial(Loss):
     curvature = 0.5  # largest eigenvalue of diag(p) - p p'
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "classes", whole("classes", self.classes, at_least=2, remedy="Give the number of classes."))
+        object.__setattr__(self, "classes", whole("classes", self.classes, at_least=2, remedy="State the number of classes."))
 
     @property
     def outputs(self) -> int:  # type: ignore[override]
@@ -342,7 +342,7 @@ class CappedMultinomial(Multinomial):
     Raises
     ------
     ArgumentError
-        Where classes is no whole number of at least 2.
+        If classes is not a whole number of at least 2.
 
     Examples
     --------
@@ -386,7 +386,7 @@ class Weighted(Loss):
     loss : Loss
         A loss of two classes (targets -1 and +1), or `Multinomial`.
     weights : tuple of float
-        One positive weight for each class, in the order of the labels 0, 1, ...: public, never read off the data.
+        One positive weight for each class, in the order of the labels 0, 1, ...: public, never taken from the data.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""Losses of one's own: gradients and constants that whoever brings them answers for."""
+"""User-defined losses: their author is responsible for gradients and constants."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class CustomProblem:
     Raises
     ------
     ArgumentError
-        Where a constant is out of its range.
+        If a constant is out of its range.
 
     Guarantee
     ---------
@@ -149,7 +149,7 @@ class CustomProblem:
     value: Callable[[Floats, Any, Any], Floats] | None = None
 
     def __post_init__(self) -> None:
-        real("lipschitz", self.lipschitz, above=0, remedy="Give a bound on the l2 norm of a user's gradient.")
+        real("lipschitz", self.lipschitz, above=0, remedy="State a bound on the l2 norm of a user's gradient.")
         if self.smoothness is not None:
             real("smoothness", self.smoothness, above=0, remedy="Leave it out for a nonsmooth loss.")
         most = math.inf if self.smoothness is None else self.smoothness
@@ -190,7 +190,7 @@ class CustomProblem:
         Raises
         ------
         ArgumentError
-            Where the gradients have another shape.
+            If the gradients have another shape.
         """
         rows = np.asarray(self.gradient(theta, X, y), dtype=np.float64)
         if rows.ndim != 2 or rows.shape != (np.shape(X)[0], self.dim):

@@ -75,7 +75,7 @@ class Domain(ABC):
         return self.distance_bound(np.zeros(self.dim))
 
     def start(self) -> Floats:
-        """Give the point where an algorithm begins unless it is told another: the projection of 0.
+        """Give the default starting point of an algorithm: the projection of 0.
 
         Returns
         -------
@@ -101,7 +101,7 @@ class Ball(Domain):
     Raises
     ------
     ArgumentError
-        Where dim is no whole number of at least 1, radius is not above 0, or center is not made of dim finite numbers.
+        If dim is not a whole number of at least 1, radius is not above 0, or center is not made of dim finite numbers.
 
     Examples
     --------
@@ -117,7 +117,7 @@ class Ball(Domain):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dim", _dimension(self.dim))
-        remedy = "Give a public bound on the distance of theta from the center."
+        remedy = "State a public bound on the distance of theta from the center."
         object.__setattr__(self, "radius", real("radius", self.radius, above=0, remedy=remedy))
         if self.center is not None:
             object.__setattr__(self, "center", tuple(_point("center", self.center, self.dim).tolist()))
@@ -159,7 +159,7 @@ class Box(Domain):
     Raises
     ------
     ArgumentError
-        Where dim is no whole number of at least 1, or the bounds are not finite numbers with lower below upper.
+        If dim is not a whole number of at least 1, or the bounds are not finite numbers with lower below upper.
 
     Examples
     --------
@@ -209,7 +209,7 @@ class Simplex(Domain):
     Raises
     ------
     ArgumentError
-        Where dim is no whole number of at least 1, or total is not above 0.
+        If dim is not a whole number of at least 1, or total is not above 0.
 
     Examples
     --------
@@ -261,7 +261,7 @@ class L1Ball(Domain):
     Raises
     ------
     ArgumentError
-        Where dim is no whole number of at least 1, or radius is not above 0.
+        If dim is not a whole number of at least 1, or radius is not above 0.
 
     Examples
     --------
@@ -276,7 +276,7 @@ class L1Ball(Domain):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dim", _dimension(self.dim))
-        remedy = "Give a public bound on the sum of the absolute values of theta."
+        remedy = "State a public bound on the sum of the absolute values of theta."
         object.__setattr__(self, "radius", real("radius", self.radius, above=0, remedy=remedy))
 
     def project(self, theta: Floats) -> Floats:
@@ -310,7 +310,7 @@ class WholeSpace(Domain):
     Raises
     ------
     ArgumentError
-        Where dim is no whole number of at least 1, or distance is not above 0.
+        If dim is not a whole number of at least 1, or distance is not above 0.
 
     Examples
     --------
@@ -326,7 +326,7 @@ class WholeSpace(Domain):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dim", _dimension(self.dim))
-        remedy = "Say how far from the start the solution may lie."
+        remedy = "State how far from the start the solution may be."
         object.__setattr__(self, "distance", real("distance", self.distance, above=0, remedy=remedy))
 
     def project(self, theta: Floats) -> Floats:
@@ -345,7 +345,7 @@ class WholeSpace(Domain):
 
 
 def _dimension(dim: int) -> int:
-    return whole("dim", dim, at_least=1, remedy="Give the number of parameters.")
+    return whole("dim", dim, at_least=1, remedy="State the number of parameters.")
 
 
 def _point(name: str, value: ArrayLike, dim: int) -> Floats:

@@ -1,6 +1,6 @@
 """What a loss of a linear model is: one number per user and score, convex in the score z = <theta, x>.
 
-A loss knows, from public facts alone, how steep it can be (`slope_bound`) and how curved (`curvature`, None where it is
+A loss knows, from public facts alone, how steep it can be (`slope_bound`) and how curved (`curvature`, None if it is
 nonsmooth), and the slope of its Moreau envelope (`prox_slope`). The gradient in theta is slope times x, for the loss and for its
 envelope alike; `Problem` multiplies. Prox formulas: with q = ||x||^2 / beta, prox(theta) = theta - (g / beta) x for the g that
 `prox_slope` returns.
@@ -122,7 +122,7 @@ class Loss(ABC):
         Returns
         -------
         float
-            The bound; infinite where there is none.
+            The bound; infinite if there is none.
         """
 
     def capped_slope(self, scores: Floats, targets: Floats, limits: Floats) -> Floats:
@@ -149,7 +149,7 @@ class Loss(ABC):
         return np.asarray(slopes * (factors if slopes.ndim == 1 else factors[:, np.newaxis]))
 
     def targets(self, y: NDArray[np.generic]) -> Floats:
-        """Convert labels or targets to what the other methods take, each record alone, so that nothing is read off the data.
+        """Convert labels or targets to what the other methods take, each record alone, so that nothing is taken from the data.
 
         Parameters
         ----------
@@ -164,9 +164,9 @@ class Loss(ABC):
         Raises
         ------
         RecordError
-            Where a label or target is not one that the loss takes.
+            If a label or target is not one that the loss takes.
         ArgumentError
-            Where `y` is not made of numbers.
+            If `y` is not made of numbers.
         """
         numbers = numbers_of(y)
         if not np.all(np.isfinite(numbers)):

@@ -131,7 +131,7 @@ def row_norms(X: Any) -> Floats:
 
 
 def row_squares_of(X: Any) -> Floats:
-    """The squared length of every row, dense or sparse; infinite where it cannot be told."""
+    """The squared length of every row, dense or sparse; infinite if it cannot be told."""
     with np.errstate(over="ignore"):  # infinite is longer than any norm, which is all that is asked
         return _dense(X.multiply(X).sum(axis=1)) if issparse(X) else row_squares(X)
 
@@ -232,7 +232,7 @@ class Problem:
     Raises
     ------
     ArgumentError
-        Where an argument is out of its range, domain.dim is no multiple of the loss's outputs, or gradients have no public bound.
+        If an argument is out of its range, domain.dim is not a multiple of the loss's outputs, or gradients have no public bound.
 
     Guarantee
     ---------
@@ -261,7 +261,7 @@ class Problem:
                     f"a {kind.__name__}",
                     "For example loss=Logistic(), domain=Ball(dim=20, radius=10.0).",
                 )
-        remedy = "Give a public bound on the l2 norm of a row of X."
+        remedy = "State a public bound on the l2 norm of a row of X."
         real("feature_norm", self.feature_norm, above=0, at_most=1e100, remedy=remedy)
         real("l2", self.l2, at_least=0, remedy="0 is no regularisation.")
         remedy = "It is the last entry of every row, so less than feature_norm; leave it out where rows have none."
@@ -362,9 +362,9 @@ class Problem:
         Raises
         ------
         ArgumentError
-            Where y is missing, or X has another number of columns.
+            If y is missing, or X has another number of columns.
         RecordError
-            Where the loss does not take a label or target.
+            If the loss does not take a label or target.
         """
         self.check_shape(X, y)
         self.loss.targets(y)
@@ -380,7 +380,7 @@ class Problem:
         Raises
         ------
         ArgumentError
-            Where y is missing, or X has another number of columns.
+            If y is missing, or X has another number of columns.
         """
         if y is None:
             raise ArgumentError("data", Found("is X alone"), "(X, y) for this loss", "Pass the labels or targets.")
@@ -410,7 +410,7 @@ class Problem:
         ArgumentError
             Where X or y has another shape, or is not made of numbers.
         RecordError
-            Where a feature is not finite, or the loss does not take a label or target.
+            If a feature is not finite, or the loss does not take a label or target.
         """
         return np.asarray(self.linear_gradients(theta, X, y))
 
@@ -467,7 +467,7 @@ class Problem:
         Raises
         ------
         ArgumentError
-            Where beta is not above 0.
+            If beta is not above 0.
         """
         beta = real("beta", beta, above=0, remedy="Larger is closer to the loss and less smooth.")
         rows, squares, targets = self._records(X, y)
@@ -560,7 +560,7 @@ def check(problem: Objective, X: Any, y: Any, *, samples: int = 200, seed: int =
     problem : Objective
         Whose gradients and constants are compared; of a Problem, or a CustomProblem with `value`, the values too.
     X, y : array_like
-        Public or synthetic records, one row and one target per user; y may be None where the problem needs none.
+        Public or synthetic records, one row and one target per user; y may be None if the problem needs none.
     samples : int, default 200
         How many pairs of points are drawn.
     seed : int, default 0
@@ -571,7 +571,7 @@ def check(problem: Objective, X: Any, y: Any, *, samples: int = 200, seed: int =
     Returns
     -------
     list of str
-        The worst violation of each kind; empty where none was found, which does not prove that there is none.
+        The worst violation of each kind; empty if none was found, which does not prove that there is none.
 
     Examples
     --------
@@ -649,7 +649,7 @@ def _random_point(domain: Domain, rng: np.random.Generator) -> Floats:
 class Coordinates:
     """The linear map x = turn (u - centre u_last / constant) of rows u, u_last the entry that is `constant` in every row.
 
-    A row of zeros stays one: it stands for a record that is not valid, whose gradient is 0.
+    A row of zeros stays one: it stands for an invalid record, whose gradient is 0.
 
     Parameters
     ----------
@@ -663,7 +663,7 @@ class Coordinates:
     Raises
     ------
     ArgumentError
-        Where the shapes do not fit, an entry is not finite, or a centre comes without a constant.
+        If the shapes do not fit, an entry is not finite, or a centre comes without a constant.
     """
 
     turn: Floats
@@ -688,7 +688,7 @@ class Coordinates:
 
     @property
     def digest(self) -> bytes:
-        """All of it as bytes, for whoever tells questions apart."""
+        """All of it as bytes, to tell questions apart."""
         centre = b"" if self.centre is None else self.centre.tobytes()
         return self.turn.tobytes() + centre + np.float64(self.constant).tobytes()
 

@@ -32,7 +32,7 @@ class Squared(_Residual):
     Raises
     ------
     ArgumentError
-        Where target_bound is not above 0.
+        If target_bound is not above 0.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class Squared(_Residual):
     curvature = 1.0
 
     def __post_init__(self) -> None:
-        remedy = "Give a public bound on abs(y)."
+        remedy = "State a public bound on abs(y)."
         object.__setattr__(self, "target_bound", real("target_bound", self.target_bound, above=0, remedy=remedy))
 
     def targets(self, y: NDArray[np.generic]) -> Floats:
@@ -73,12 +73,12 @@ class Huber(_Residual):
     Parameters
     ----------
     kappa : float, default 1.0
-        The residual, above 0, from which on the loss is linear. It bounds the slope.
+        The residual, above 0, beyond which the loss is linear. It bounds the slope.
 
     Raises
     ------
     ArgumentError
-        Where kappa is not above 0.
+        If kappa is not above 0.
 
     Examples
     --------
@@ -92,7 +92,7 @@ class Huber(_Residual):
     curvature = 1.0
 
     def __post_init__(self) -> None:
-        remedy = "Give the residual from which on the loss is linear."
+        remedy = "State the residual beyond which the loss is linear."
         object.__setattr__(self, "kappa", real("kappa", self.kappa, above=0, remedy=remedy))
 
     def value(self, scores: Floats, targets: Floats) -> Floats:
@@ -122,7 +122,7 @@ class Pinball(_Residual):
     Raises
     ------
     ArgumentError
-        Where quantile is not between 0 and 1.
+        If quantile is not between 0 and 1.
 
     Examples
     --------
@@ -197,7 +197,7 @@ class EpsilonInsensitive(_Residual):
     Raises
     ------
     ArgumentError
-        Where width is not above 0.
+        If width is not above 0.
 
     Examples
     --------

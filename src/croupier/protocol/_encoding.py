@@ -43,7 +43,7 @@ class UnitVectors:
     factors : numpy.ndarray of float64, shape (users,)
         What the shift is multiplied by.
     shift : numpy.ndarray of float64, shape (outputs, features), or None
-        A vector that all users share; None where there is none.
+        A vector that all users share; None if there is none.
     """
 
     rows: NDArray[Any]
@@ -87,7 +87,7 @@ def as_numbers(values: ArrayLike, name: str, remedy: str) -> NDArray[Any]:
         array = np.asarray(values)
         if array.dtype == object:
             if any(isinstance(entry, str | bytes) for entry in array.ravel()):
-                raise ArgumentError(name, Found("has text in it"), "an array of numbers", remedy)
+                raise ArgumentError(name, Found("contains text"), "an array of numbers", remedy)
             array = array.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         raise ArgumentError(name, type(values).__name__, "an array of numbers", remedy) from None
@@ -142,7 +142,7 @@ def clip_to_ball(vectors: LinearVectors, norm: float) -> Iterator[UnitVectors]:
     Raises
     ------
     RecordError
-        Where an entry is NaN or infinite.
+        If an entry is NaN or infinite.
 
     Requires
     --------
@@ -316,9 +316,9 @@ class Rotation:
     def of(cls, plan: SumPlan, seed: bytes | None) -> Rotation:
         """The rotation of a plan that has one; without a seed it is refused."""
         if not isinstance(seed, bytes) or len(seed) < 16:
-            given = "is missing" if seed is None else "is too short, or no bytes"
+            given = "is missing" if seed is None else "is too short, or not bytes"
             remedy = (
-                "Pass the public bytes of the round, the same to users and analyzer: its digest, or os.urandom(32) once a round."
+                "Pass the public bytes of the round, the same to users and analyzer: its digest, or os.urandom(32) once per round."
             )
             raise ArgumentError("seed", Found(given), "16 bytes or more under a plan with a rotation", remedy)
         return cls(plan, seed)

@@ -63,7 +63,7 @@ def added(unit: UnitVectors, levels: int, random: RandomSource) -> NDArray[np.in
     Raises
     ------
     ImportError
-        Where numba is not installed.
+        If numba is not installed.
 
     Requires
     --------
@@ -132,7 +132,7 @@ def added_rotated(unit: UnitVectors, levels: int, rotation: Rotation, block: int
 
 
 def entries_kernel(entries: int) -> Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]] | None:
-    """The pass over so many entries of sparse vectors, where it is to be had and worth having: see `compiled.add_entries`."""
+    """The pass over this many entries of sparse vectors, where it is to be had and worth having: see `compiled.add_entries`."""
     _Work.entries += entries
     return _entries_kernel() if _Work.entries > PATIENCE else None
 

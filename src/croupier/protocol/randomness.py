@@ -28,7 +28,7 @@ _ZEROS = memoryview(bytes(1 << 20))
 
 
 class NotPrivateWarning(UserWarning):
-    """Seeded randomness is in use: whoever knows the seed can subtract the noise."""
+    """Seeded randomness is in use: anyone who knows the seed can subtract the noise."""
 
 
 _SOURCES: weakref.WeakSet[RandomSource] = weakref.WeakSet()
@@ -71,7 +71,7 @@ class RandomSource(ABC):
 
         Requires
         --------
-        Whoever must not see the noise has not got the source's key. No two sources go on from one place of one keystream:
+        An attacker does not have the source's key. No two sources continue from the same place of one keystream:
         those that are copied, sent or forked start anew or refuse
         (docs/accounting.md#8-one-secret-a-run-asking-again-dealing-going-on).
 
@@ -131,7 +131,7 @@ class SecureRandom(RandomSource):
         self._process = os.getpid()
         return os.urandom(32)
 
-    # The parent of a forked process goes on with its key: the child must not. Two guards, because process numbers can be equal
+    # The parent of a forked process keeps using its key: the child must not. Two guards, because process numbers can be equal
     # (containers) and a fork behind Python's back runs no hook (some servers).
     def _stale(self) -> bool:
         return self._process != os.getpid()
@@ -180,7 +180,7 @@ class SeededRandom(RandomSource):
 
     @property
     def private(self) -> bool:
-        """False: whoever knows the seed can subtract the noise."""
+        """False: anyone who knows the seed can subtract the noise."""
         return False
 
     def __reduce__(self) -> str:
@@ -195,7 +195,7 @@ class SeededRandom(RandomSource):
 class KeyedRandom(RandomSource):
     """Bytes fixed by a key, which nobody without the key can predict. See `Secret`, which makes such keys.
 
-    A forked process has to make its own from the secret: two that went on from one place would use the same bytes.
+    A forked process has to make its own from the secret: two that continued from one place would use the same bytes.
     """
 
     def __init__(self, key: bytes, private: bool) -> None:
@@ -208,7 +208,7 @@ class KeyedRandom(RandomSource):
 
     def _start(self) -> None:
         if self._keys and self._left < 0:
-            raise RuntimeError("a KeyedRandom does not go on in a forked process: make one there from the Secret")
+            raise RuntimeError("a KeyedRandom does not work in a forked process: make one there from the Secret")
         super()._start()
 
     @property
@@ -241,10 +241,10 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True, repr=False)
 class Secret:
-    """32 bytes that whoever should not see the noise must not have.
+    """32 secret bytes: an attacker who has them can see the noise.
 
     `derive` is a pseudo-random function (keyed BLAKE2b) of its labels: secrets derived under different labels look independent to
-    whoever has not got this one, and say nothing about it.
+    anyone who does not have this one, and say nothing about it.
 
     Parameters
     ----------

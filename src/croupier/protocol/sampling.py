@@ -113,7 +113,7 @@ def _propose(source: RandomSource, trials: Integers, size: int) -> tuple[Integer
 
 
 def _nearly(distance: Integers, middle: Integers) -> NDArray[np.float64]:
-    """g(distance) but for 3.6e-7 and the error of exp, outside the tail: the first two terms of `_minus_log`, T = i (i + 1)."""
+    """g(distance) except for 3.6e-7 and the error of exp, outside the tail: the first two terms of `_minus_log`, T = i (i + 1)."""
     i = distance.astype(np.float64)
     first = i * (i + 1) / middle
     nearly: NDArray[np.float64] = np.exp(-first * (1 + first / (6 * middle)))
@@ -206,7 +206,7 @@ def fair_binomial(source: RandomSource, trials: int | Integers, size: int) -> In
     Raises
     ------
     ArgumentError
-        Where a number of trials is not whole or out of range, or where their shape is neither () nor (size,).
+        If a number of trials is not whole or out of range, or where their shape is neither () nor (size,).
 
     Requires
     --------
@@ -270,7 +270,7 @@ def binomial(source: RandomSource, trials: int, probability: float, size: int) -
     Raises
     ------
     ArgumentError
-        Where `trials` or `probability` is out of range.
+        If `trials` or `probability` is out of range.
 
     Requires
     --------

@@ -208,9 +208,9 @@ class Shuffler:
         Raises
         ------
         BatchTooSmallError
-            Where fewer users arrived than the plan's guarantee counts on.
+            If fewer users arrived than the plan's guarantee counts on.
         ArgumentError
-            Where a report was not made under this plan, or is there twice.
+            If a report was not made under this plan, or is there twice.
         """
         require_crowd(self.plan, len(reports))
         shape = (self.plan.coordinates, self.plan.bits_per_coordinate)

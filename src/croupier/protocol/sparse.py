@@ -40,7 +40,7 @@ class SparseVectors:
         Columns and values of the entries, both of shape (users of the part, entries). No user has two entries in one column.
         Entries in the column `dim` are left out, and their values must be 0.
     users : sequence of numpy.ndarray or None, default None
-        For each part, which users its rows are, so that `numpy.asarray` has all users in their order. None where the users of one
+        For each part, which users its rows are, so that `numpy.asarray` has all users in their order. None if the users of one
         part follow those of the other.
 
     Guarantee
@@ -143,7 +143,7 @@ def second_moments(rows: Floats) -> Floats | SparseVectors:
 
 
 def _products(rows: Floats, there: NDArray[np.bool_], entries: int) -> tuple[Integers, Floats]:
-    """Columns and values of svec(x x') of rows that have so many entries each."""
+    """Columns and values of svec(x x') of rows that have this many entries each."""
     users, columns = rows.shape
     # one row per entry, so that every operation below runs along the users
     places = np.ascontiguousarray(np.nonzero(there)[1].reshape(users, entries).T)

@@ -37,7 +37,7 @@ class SumEstimate(JsonText):
     noise_std : float
         Standard deviation per coordinate of `sum`, at its largest over all inputs, in units of the data.
     guarantee : Guarantee or None
-        What is promised to every user. None where the randomness was seeded, or where the plan was edited so that its claim
+        What is promised to every user. None if the randomness was seeded, or where the plan was edited so that its claim
         has no proof: such a result is not private.
 
     Examples
@@ -88,7 +88,7 @@ class SumEstimate(JsonText):
     def __str__(self) -> str:
         shape = "a number" if self.sum.ndim == 0 else f"{self.sum.size} coordinates"
         promise = str(self.guarantee) if self.guarantee else "NOT PRIVATE (seeded randomness, or a plan without proof)"
-        return f"sum over {self.users} users, {shape}, noise {self.noise_std:.4g} a coordinate; {promise}"
+        return f"sum over {self.users} users, {shape}, noise {self.noise_std:.4g} per coordinate; {promise}"
 
 
 class Analyzer:
@@ -142,14 +142,14 @@ class Analyzer:
         Returns
         -------
         SumEstimate
-            The estimate; its guarantee is None where the noise was not secure or the plan is not certified.
+            The estimate; its guarantee is None if the noise was not secure or the plan is not certified.
 
         Raises
         ------
         BatchTooSmallError
-            Where fewer users arrived than the plan's guarantee counts on.
+            If fewer users arrived than the plan's guarantee counts on.
         ArgumentError
-            Where the batch was not made under this plan.
+            If the batch was not made under this plan.
         """
         counts = batch.counts(self.plan) if isinstance(batch, ShuffledBatch) else batch
         if not isinstance(counts, Counts):
@@ -182,8 +182,8 @@ class VectorSum:
     """P_vec (Algorithm 2): the sum of vectors of bounded l2 norm, one shuffle round.
 
     The three parts can run on three machines: `randomize` on a user's device, `shuffle` at the shuffler, `analyze` at the
-    analyst. `run` does a whole round in memory, in one of two modes with the same law: "counting" adds integers; "faithful" makes
-    every labelled bit, permutes the bits uniformly and counts them.
+    analyst. `run` does a whole round in memory, in one of two modes with the same distribution: "counting" adds integers;
+    "faithful" makes every labelled bit, permutes the bits uniformly and counts them.
 
     Parameters
     ----------
@@ -232,7 +232,7 @@ class VectorSum:
         vector : array_like of shape (dim,)
             The user's vector.
         random : RandomSource, optional
-            Where the coins come from; SecureRandom() where it is left out.
+            Where the coins come from; default: SecureRandom().
 
         Returns
         -------
@@ -249,7 +249,7 @@ class VectorSum:
         reports : sequence of Report
             One of every user that arrived.
         random : RandomSource, optional
-            Where the order comes from; SecureRandom() where it is left out.
+            Where the order comes from; default: SecureRandom().
 
         Returns
         -------
@@ -291,9 +291,9 @@ class VectorSum:
         vectors : array_like or scipy sparse matrix, of shape (users, dim)
             Finite numbers; rows longer than the plan's norm are clipped. Of sparse rows only the entries are encoded one by one.
         mode : {"counting", "faithful"}, default "counting"
-            Whether to add integers or to make and shuffle every bit; the law of the estimate is the same.
+            Whether to add integers or to make and shuffle every bit; the distribution of the estimate is the same.
         random : RandomSource, optional
-            Where the coins come from; SecureRandom() where it is left out.
+            Where the coins come from; default: SecureRandom().
         progress : callable, optional
             Called with the number of users that have been randomized so far.
 
@@ -305,9 +305,9 @@ class VectorSum:
         Raises
         ------
         BatchTooSmallError
-            Where there are fewer users than the plan's guarantee counts on.
+            If there are fewer users than the plan's guarantee counts on.
         ArgumentError
-            Where `vectors` or another argument is not allowed.
+            If `vectors` or another argument is not allowed.
         """
         if hasattr(vectors, "tocsr"):
             return self._run_sparse(vectors, mode, _source(random), progress)
@@ -371,7 +371,7 @@ class VectorSum:
         Raises
         ------
         ArgumentError
-            Where a piece is not allowed, or the pieces hold another number of users.
+            If a piece is not allowed, or the pieces hold another number of users.
         """
         self.check_round(users, mode)
         source, tell = _source(random), progress or (lambda users: None)
@@ -488,11 +488,11 @@ class VectorSum:
         Raises
         ------
         BatchTooSmallError
-            Where the users are fewer than the plan's guarantee counts on.
+            If the users are fewer than the plan's guarantee counts on.
         ArgumentError
-            Where the round has more noise bits, or in faithful mode more messages, than can be handled.
+            If the round has more noise bits, or in faithful mode more messages, than can be handled.
         """
-        one_of("mode", mode, MODES, "'counting' is fast, 'faithful' makes every message; the law is the same.")
+        one_of("mode", mode, MODES, "'counting' is fast, 'faithful' makes every message; the distribution is the same.")
         users = whole("users", users, at_least=1, remedy="Count the users of the round.")
         require_crowd(self.plan, users)
         noise = users * self.plan.noise_bits
@@ -509,7 +509,7 @@ class VectorSum:
                 "mode",
                 "faithful",
                 f"'counting' for {messages} messages (at most {_MAX_MESSAGES} are made in memory)",
-                "Counting mode has the same law.",
+                "Counting mode has the same distribution.",
             )
 
 
@@ -521,7 +521,7 @@ def _require_all(users: int, arrived: int) -> None:
 
 
 def _source(random: RandomSource | None) -> RandomSource:
-    """The source given, or a secure one. A number is not a source: whoever passes a seed must say SeededRandom."""
+    """The source given, or a secure one. A number is not a source: anyone who passes a seed must say SeededRandom."""
     if random is None:
         return SecureRandom()
     if not isinstance(random, RandomSource):
@@ -567,7 +567,7 @@ class ScalarSum:
         self.plan = plan
         # Algorithm 1 on [lower, lower + Delta] is Algorithm 2 in one dimension about the middle of the interval.
         self._middle = (
-            real("lower", lower, above=-1e100, below=1e100, remedy="Give the lower end of the public interval.") + plan.norm
+            real("lower", lower, above=-1e100, below=1e100, remedy="State the lower end of the public interval.") + plan.norm
         )
         self._vector = VectorSum(plan)
 

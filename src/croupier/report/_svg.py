@@ -283,11 +283,11 @@ def epsilon_items(epsilon: float, delta: float, guarantee: Guarantee | None) -> 
             f"{escape(words.SCALE)}</span></div>\n<div>epsilon, if watched<b>{known or 'none'}</b>"
             f"<span>to an attacker who also knows when each person answered</span></div></li>"
         )
-    return f"{first}\n{figure_item('delta', round_up(delta), 'chance that more is revealed')}"
+    return f"{first}\n{figure_item('delta', round_up(delta), 'probability that more is revealed')}"
 
 
 def crowd_item(people: int, least: int) -> str:
-    """How many people there are, and of how many a round is that hides whoever answers in it: `least` at least."""
+    """How many people there are, and how many a round has to hide those who answer in it: `least` at least."""
     apart = "whose answers are mixed together"
     return figure_item("people", f"{people:,}", apart if least >= people else f"in all; at least {least:,} {apart}")
 

@@ -49,12 +49,12 @@ def _page(title: str, answer: Answer, sections: list[str]) -> str:
 Error bars are for 95 %.</p>
 <ul class="figures">
 {figure_item("epsilon", round_up(plan.epsilon), f"smaller is more private; {words.SCALE}")}
-{figure_item("delta", round_up(plan.delta), "chance that more is revealed")}
+{figure_item("delta", round_up(plan.delta), "probability that more is revealed")}
 {figure_item("people", f"{answer.users:,}", "on the last day" if stream else "asked once each")}
 </ul>"""
     template = Template(files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
     release = "private sums" if stream else "one private round"
-    private = f"Everything on it comes out of {release}, which the promise covers: showing it costs nothing."
+    private = f"Everything on it comes from {release}, which the promise covers: sharing it costs no privacy."
     private += " How many people answered each day is public." if stream else ""
     return template.substitute(
         title=escape(title),
@@ -62,7 +62,7 @@ Error bars are for 95 %.</p>
         subtitle=escape(f"{answer.users:,} people{', day by day' if stream else ', each asked once'}."),
         alarms="" if answer.private else f'<p class="alarm">{escape(words.not_private(words.SEEDED))}</p>',
         sections="\n".join(f"<section>\n{section}\n</section>" for section in [promise, *sections]),
-        footer=private if answer.private else "It is not private: treat the page as you treat the data.",
+        footer=private if answer.private else "It is not private: treat this page like the data.",
     )
 
 
@@ -98,13 +98,13 @@ def _roc(counts: CellCounts) -> str:
         name="roc",
         title="ROC curve",
         description=f"The area below is {area.value:.3f}.",
-        x=Axis.over("false positives, share", [0.0, 1.0]),
-        y=Axis.over("true positives, share", [0.0, 1.0]),
+        x=Axis.over("false positive rate", [0.0, 1.0]),
+        y=Axis.over("true positive rate", [0.0, 1.0]),
     )
     figure.line([0.0, 1.0], [0.0, 1.0], "faint")
     figure.line(wrong.tolist(), right.tolist())
     figure.label(0.97, 0.08, f"area {area.value:.3f} +- {1.96 * area.std:.3f}", anchor="end")
-    return f"<figure>\n{figure.render()}\n<figcaption>From noisy counts; the diagonal is chance.</figcaption>\n</figure>"
+    return f"<figure>\n{figure.render()}\n<figcaption>From noisy counts; the diagonal is pure chance.</figcaption>\n</figure>"
 
 
 def _calibration(counts: CellCounts) -> str:
@@ -136,7 +136,7 @@ def _quantiles(bins: QuantileBins) -> str:
 def _shares(figure: Figure, rows: NDArray[np.float64], ideal: tuple[list[float], list[float]], caption: str) -> str:
     """Shares with their error bars, one dot per bin, and the line on which a calibrated model's are."""
     if len(rows) < 2:
-        return "<p>Too few people in every bin to tell.</p>"
+        return "<p>Every bin has too few people to tell.</p>"
     at, shares, errors = rows[:, 0], rows[:, 2], 1.96 * rows[:, 3]
     figure.band(at.tolist(), np.clip(shares - errors, 0, 1).tolist(), np.clip(shares + errors, 0, 1).tolist())
     figure.line(*ideal, "faint")
@@ -172,10 +172,10 @@ def _words(found: Words) -> str:
         f'<span class="bar" style="width:{max(0.4, 100 * count / most):.2f}%"></span></li>'
         for word, count, std in zip(found.words[:_MOST_WORDS], found.counts, found.count_std, strict=False)
     ]
-    more = f"<p>{len(found.words) - _MOST_WORDS} rarer ones are left out.</p>" if len(found.words) > _MOST_WORDS else ""
+    more = f"<p>{len(found.words) - _MOST_WORDS} rarer ones are not shown.</p>" if len(found.words) > _MOST_WORDS else ""
     lengths = [length for length in (4, 8, 16, 32) if length <= found.query.max_bytes]
-    rows = [(f"{length} bytes", {"found from": f"{found.found_from(length):,.0f} people on"}, False) for length in lengths]
-    bound = f"<p>At most {found.mistakes:g} of them, on average, are held by nobody. With 99 % a word is found:</p>"
+    rows = [(f"{length} bytes", {"found from": f"at least {found.found_from(length):,.0f} people"}, False) for length in lengths]
+    bound = f"<p>On average at most {found.mistakes:g} of them belong to nobody. People needed to find a word (99 %):</p>"
     return f'<ul class="scale">\n{"".join(items)}\n</ul>{more}\n{bound}\n{wide_table("length", rows, left=())}'
 
 
@@ -217,7 +217,7 @@ def _groups(answer: GroupedAnswer) -> str:
         }
         rows.append((label, cells, False))
     if not rows:
-        return "<p>No group has more people than noise.</p>"
+        return "<p>Every group is indistinguishable from noise.</p>"
     means = [answer.groups[name].mean for name in names]
     at = [float(place) for place in range(len(names))]
     lows, highs = ([mean.value + sign * 1.96 * mean.std for mean in means] for sign in (-1, 1))
@@ -258,7 +258,7 @@ def _stream(answer: StreamAnswer) -> str:
         caption = "The band is the 95 % error bar of the noise."
         if answer.away:
             figure.line(days, everybody.tolist(), "other")
-            caption += " The dashed line is for everybody, if those who were away are like those who came."
+            caption += " The dashed line is an estimate for everybody, if those who were away resemble those who came."
         shown.append(f"<figure>\n{figure.render()}\n<figcaption>{caption}</figcaption>\n</figure>")
     if answer.away:
         fewest, most = int(answer.arrived.min()), int(answer.arrived.max())

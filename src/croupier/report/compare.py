@@ -100,7 +100,7 @@ def compare(model: Any, X: Any, y: Any, *, epsilons: Iterable[float] = ()) -> Co
     X, y : array-like
         Rows that everyone may see, and their labels or targets.
     epsilons : iterable of float, optional
-        Fit the model's kind anew with each of them, every row a user.
+        Fit the model's kind again with each of them, every row a user.
 
     Returns
     -------
@@ -110,7 +110,7 @@ def compare(model: Any, X: Any, y: Any, *, epsilons: Iterable[float] = ()) -> Co
     Raises
     ------
     ArgumentError
-        Where the rows are of one class only.
+        If the rows are of one class only.
 
     Examples
     --------
@@ -165,14 +165,12 @@ def public_comparison(
             "data_is_public",
             data_is_public,
             "True where X and y are given",
-            "Scores on private people are releases that no guarantee covers: leave X and y out, or use rows that everyone may see.",
+            "No guarantee covers scores on private records: leave X and y out, or use public rows.",
         )
     if comparison is not None:
         return comparison
     if X is None or y is None:
-        raise ArgumentError(
-            "X, y", Found("are given one without the other"), "given together", "Pass rows and their labels or targets."
-        )
+        raise ArgumentError("X, y", Found("are not both given"), "given together", "Pass rows and their labels or targets.")
     if isinstance(model, Result):
         raise ArgumentError("model", Found("is a Result"), "an estimator where X and y are given", "A Result alone cannot predict.")
     return compare(model, X, y, epsilons=epsilons)
@@ -198,7 +196,7 @@ def scores(model: Any, X: Any, y: NDArray[Any], *, like: Any = None) -> dict[str
 
 
 def course(model: Any, X: Any, y: NDArray[Any]) -> tuple[tuple[int, float], ...]:
-    """Scores at points that rounds asked about, but for the very first, where nothing has been learned."""
+    """Scores at points that rounds asked about, except for the very first, where nothing has been learned."""
     model, X = _without_names(model, X)
     if not hasattr(model, "result_") or not hasattr(model, "_set_theta"):  # not trained in rounds, or not by gradients
         return ()

@@ -52,14 +52,14 @@ def describe_page(description: Description, *, title: str = "A private look at a
     template = Template(files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
     sections = [_promise(description), _overview(description), *column_sections(description)]
     alarm = "" if description.guarantee else f'<p class="alarm">{escape(words.not_private(words.SEEDED))}</p>'
-    private = "Everything on it comes out of one private round, which the promise covers: showing it costs nothing."
+    private = "Everything on it comes from one private round, which the promise covers: sharing it costs no privacy."
     return template.substitute(
         title=escape(title),
         version=escape(__version__),
         subtitle=escape(f"{description.people}, each asked once, about {len(description.columns)} columns."),
         alarms=alarm,
         sections="\n".join(f"<section>\n{section}\n</section>" for section in sections),
-        footer=private if description.guarantee else "It is not private: treat the page as you treat the data.",
+        footer=private if description.guarantee else "It is not private: treat this page like the data.",
     )
 
 
@@ -73,7 +73,7 @@ def column_sections(description: Description) -> list[str]:
             else _number_section(f"column{place}", name, summary)
         )
         hint = description.hints.get(name)
-        note = f'<p class="note">{escape(hint)}: another guess would tell more.</p>' if hint else ""
+        note = f'<p class="note">{escape(hint)}: a better guess would reveal more.</p>' if hint else ""
         sections.append(f"<h2>{escape(name)}</h2>\n{note}{body}")
     return sections
 
@@ -82,11 +82,11 @@ def _promise(description: Description) -> str:
     plan = description.answer.plan
     return f"""<h2>The promise</h2>
 <p>{unbroken(f"One private round for all columns together: {description.promise}.")}{premise_text(description.guarantee)}
-Ranges and levels were guessed beforehand, without the data. Error bars are for 95 %, and count privacy noise and the people who
-happen to be in the table.</p>
+Ranges and levels were guessed beforehand, without the data. Error bars are 95 % intervals and include both privacy noise and
+sampling.</p>
 <ul class="figures">
 {figure_item("epsilon", round_up(plan.epsilon), f"smaller is more private; {words.SCALE}")}
-{figure_item("delta", round_up(plan.delta), "chance that more is revealed")}
+{figure_item("delta", round_up(plan.delta), "probability that more is revealed")}
 {figure_item("people", f"{description.users:,}", "asked once each")}
 </ul>"""
 
@@ -127,7 +127,7 @@ def _number_section(identity: str, name: str, summary: NumberSummary) -> str:
         cells = {"value": short(summary.quantile(q)), "95 % interval": interval_text(summary, q)}
         rows.append((f"{q:.0%} are below".replace("%", " %"), cells, False))
     rows.append(
-        ("mean, outermost clipped", {"value": mean_text(summary).split(" +-")[0], "95 % interval": mean_interval(summary)}, False)
+        ("mean (extremes clipped)", {"value": mean_text(summary).split(" +-")[0], "95 % interval": mean_interval(summary)}, False)
     )
     missing = share_text(summary.missing.value, summary.missing.std)
     caption = f"Shares of the people; thin lines are 95 % error bars. Missing: {missing}."
@@ -207,7 +207,7 @@ def _level_section(identity: str, name: str, summary: LevelSummary, scale: Axis)
         )
         for level, score in shown
     ]
-    more = f" {len(scores) - _MOST_LEVELS} rarer levels are left out." if len(scores) > _MOST_LEVELS else ""
+    more = f" {len(scores) - _MOST_LEVELS} rarer levels are not shown." if len(scores) > _MOST_LEVELS else ""
     picture = rows_picture(identity, f"Shares of {name}", rows, scale, bars=True)
     return f"<figure>\n{picture}\n<figcaption>Thin lines are 95 % error bars.{more}</figcaption>\n</figure>"
 

@@ -74,7 +74,7 @@ def gradient_figure(result: Result) -> str:
     where = sum(norm <= top for norm, top in zip(norms, high, strict=True))
     return _captioned(
         figure,
-        f"Each dot is the length of the mean gradient that came out of a round, noise included. The band holds {BAND:.0%} of the "
+        f"Each dot is the length of a round's mean gradient, noise included. The band holds {BAND:.0%} of the "
         f"lengths that the noise alone would have. {where:,} of {len(norms):,} rounds lie in or below it: there the people's own "
         f"gradient was too small to stand out, which is how a finished training looks, and also one with too little budget.",
     )
@@ -88,21 +88,21 @@ def distance_figure(result: Result, radius: float | None = None) -> str:
     limit = radius if radius is not None and max(final, *moved) >= radius / 2 else None
     figure = Figure(
         name="distance",
-        title="How far the weights have moved from where they began",
+        title="Distance of the weights from their start",
         description=f"From 0 to {final:.3g} over {len(rounds)} rounds."
         + (f" The radius is {limit:.3g}." if limit is not None else ""),
         x=_rounds_axis([*rounds, rounds[-1] + 1]),
         y=Axis.over("distance from the start", [0.0, *moved, final or 1.0, *([] if limit is None else [1.1 * limit])]),
     )
     if limit is not None:
-        figure.rule(limit, f"radius {limit:.3g}: no further")
+        figure.rule(limit, f"radius {limit:.3g} (limit)")
     figure.line([*rounds, rounds[-1] + 1], [*moved, final])
     figure.dots([rounds[-1] + 1], [final], "other")
     figure.label(rounds[-1] + 1, final, "the model", anchor="end", shift=-10 if final >= max(moved) * 0.9 else 22)
     return _captioned(
         figure,
-        "Where every round asked about, and the square, the model. A line that is still rising steeply at the end would want more "
-        "rounds." + (" A line that runs along the radius would want a larger one." if limit is not None else ""),
+        "The point that each round asked about; the square is the model. A line that still rises steeply at the end suggests more "
+        "rounds." + (" A line that runs along the radius suggests a larger one." if limit is not None else ""),
     )
 
 
@@ -112,7 +112,7 @@ def course_figure(comparison: Comparison) -> str:
     rules = {method.name: method.scores[comparison.metric] for method in _references(comparison)}
     figure = Figure(
         name="course",
-        title=f"{comparison.metric} on public rows as training went on",
+        title=f"{comparison.metric} on public rows during training",
         description=f"From {scores[0]:.3g} to {scores[-1]:.3g}; "
         + ", ".join(f"{name}: {value:.3g}" for name, value in rules.items()),
         x=_rounds_axis(rounds),
@@ -179,17 +179,17 @@ def noise_figure(epsilon: float, plans: Mapping[float, SumPlan], phase: Phase) -
     return _captioned(
         figure,
         "Length of the noise in one round's mean gradient, as a fraction of the longest gradient that one person can send. Well "
-        "below 1, the people are heard; the rounds together average more of it away.",
+        "below 1, the data stands out; averaging over the rounds removes more of the noise.",
     )
 
 
 def bits_figure(epsilon: float, plans: Mapping[float, SumPlan], times: int) -> str:
-    """Bits over epsilon, of a person who takes part in so many rounds."""
+    """Bits over epsilon, of a person who takes part in this many rounds."""
     bits = [float(plan.bits_per_user * times) for plan in plans.values()]
     here = float(plans[epsilon].bits_per_user * times)
     figure = Figure(
         name="bits",
-        title="Bits that a person sends over epsilon",
+        title="Bits sent per person, by epsilon",
         description=f"{here:,.0f} bits at epsilon {round_up(epsilon)}, between {min(bits):,.0f} and {max(bits):,.0f} elsewhere.",
         x=_epsilon_axis(list(plans)),
         y=Axis.over("bits per person", [0.0, *bits]),
@@ -200,9 +200,7 @@ def bits_figure(epsilon: float, plans: Mapping[float, SumPlan], times: int) -> s
     plan = plans[epsilon]
     within = f"that keep the noise within {plan.max_inflation - 1:.0%} of a curator's"
     why = within if plan.calibration == "tight" else "that the paper's theorems allow"
-    return _captioned(
-        figure, f"The fewest bits {why}. A weaker promise has less noise, so that values have to be rounded more finely."
-    )
+    return _captioned(figure, f"The fewest bits {why}. A weaker promise has less noise, so values must be rounded more finely.")
 
 
 def sweep_figure(epsilon: float, comparison: Comparison) -> str:
@@ -222,8 +220,7 @@ def sweep_figure(epsilon: float, comparison: Comparison) -> str:
     figure.dots(epsilons, scores)
     return _captioned(
         figure,
-        f"Fitted anew with each epsilon on public rows: one fit each, so luck is in every dot. This model has epsilon "
-        f"{round_up(epsilon)}.",
+        f"One new fit per epsilon on public rows, so every dot includes some luck. This model has epsilon {round_up(epsilon)}.",
     )
 
 
@@ -267,17 +264,17 @@ def html_report(
     model : PrivateEstimator or Result
         What the page is about. Of a regression with intervals it shows the coefficients, as a table and as a picture.
     X, y : array-like, optional
-        Public rows: the page then says how well the model does on them beside one without privacy.
+        Public rows: the page then compares the model on them with one without privacy.
     data_is_public : bool, default False
-        Has to be True where X and y are given.
+        Must be True if X and y are given.
     title : str, default "What this model promises"
         Headline.
     epsilons : iterable of float, optional
-        Fitted anew on X, to show accuracy over epsilon.
+        Fitted again on X, to show accuracy over epsilon.
     public_facts : mapping of str to str, optional
         Shown beside the parameters, as columns and their ranges.
     comparison : Comparison, optional
-        Takes the place of the one with X and y.
+        Replaces the one with X and y.
     tables : sequence of RegressionTable, optional
         Of a regression with intervals: shown in place of its own, as those in the units of a schema (`TableModel.summary`).
 
@@ -289,7 +286,7 @@ def html_report(
     Raises
     ------
     ArgumentError
-        Where the model is not fitted, X and y are not declared public, or one of them is missing.
+        If the model is not fitted, X and y are not declared public, or one of them is missing.
 
     Examples
     --------
@@ -429,9 +426,11 @@ def _alarms(shown: _Shown) -> str:
 def _footer(shown: _Shown, comparison: Comparison | None) -> str:
     """Why the page may be shown to anybody, or may not."""
     if shown.guarantee is None:
-        return "What it says about training comes from a model that is not private: treat the page as you treat the data."
+        return "What it says about training comes from a model that is not private: treat this page like the data."
     but = ", except for the comparison on data declared public" if comparison else ""
-    return f"What it says about training is drawn from what the analyzer saw and the promise covers: showing it costs nothing{but}."
+    return (
+        f"What it says about training comes from what the analyzer saw, which the promise covers: sharing it costs no privacy{but}."
+    )
 
 
 def _promise(shown: _Shown) -> str:
@@ -442,7 +441,7 @@ def _promise(shown: _Shown) -> str:
 <p>{unbroken(promise.guess)} {escape(words.IN_GENERAL)}</p>{_if_watched(promise)}
 <ul class="figures">
 {epsilon_items(shown.epsilon, shown.delta, shown.planned)}
-{figure_item("best guess", promise.claim.best_guess, "of an attacker who knows all the others; 50 % is chance")}
+{figure_item("best guess", promise.claim.best_guess, "of an attacker who knows everybody else; 50 % is pure chance")}
 {crowd_item(shown.result.users, shown.least)}
 {figure_item("rounds", f"{shown.result.rounds:,}", "each person in " + ("all of them" if shown.full else "one at most"))}
 {figure_item("bits", f"{shown.result.bits_per_user:,}", "sent by a person, at most: " + bytes_text(shown.result.bits_per_user))}
@@ -518,12 +517,12 @@ def _noise(shown: _Shown) -> str:
         )
     return f"""<h2>What it costs not to trust a curator</h2>
 <p>The same promise can be kept by a curator who sees all the data and adds Gaussian noise, by a shuffler that sees only mixed noisy
-bits, or by everybody alone. The noise in one coordinate of a round's sum of gradients, as a standard deviation:</p>
+bits, or by each person alone. The noise in one coordinate of a round's sum of gradients, as a standard deviation:</p>
 <ul class="scale">
 {"".join(items)}
 </ul>
 <p>Each person sends {plan.bits_per_coordinate:,} bits per coordinate and {plan.bits_per_user:,} per round,
-{shown.result.bits_per_user:,} in the whole training at most. A curator would be sent the record itself, and the local model
+at most {shown.result.bits_per_user:,} in the whole training. A curator would be sent the record itself, and the local model
 {64 * plan.dim:,} bits per round as numbers of 64 bits.</p>"""
 
 
@@ -541,7 +540,7 @@ def _trade_off(shown: _Shown, comparison: Comparison | None) -> str:
         return ""
     return (
         "<h2>With another epsilon</h2>\n<p>The same rounds with the same people, planned for another promise. Noise and bits "
-        f"follow from public facts; no data is touched to draw them.</p>\n{''.join(figures)}"
+        f"follow from public facts, not from the data.</p>\n{''.join(figures)}"
     )
 
 
@@ -550,7 +549,7 @@ def _assumed(shown: _Shown) -> str:
         f"<b>The shuffler.</b> {escape(words.SHUFFLER)}",
         *([f"<b>The lots.</b> {escape(words.LOTS)}"] if shown.promise.watched else []),
         f"<b>The others.</b> {unbroken(shown.promise.crowd)}",
-        "<b>A person</b> is what fit was told: one row, or all rows that groups gave the same name. For someone who is in the data "
+        "<b>A person</b> is one row, or all rows to which groups gave the same name. For someone who is in the data "
         "under two names, epsilon doubles, and delta grows.",
         f"<b>The records.</b> {escape(words.RECORDS.get(shown.invalid, words.RECORDS['refuse']))}",
         f"<b>The machines.</b> {escape(words.MACHINES)}",
@@ -558,7 +557,7 @@ def _assumed(shown: _Shown) -> str:
         + (", except for those named at the top." if shown.not_covered else "."),
         f"<b>Once.</b> {escape(words.ONCE)}",
     ]
-    return "<h2>What is assumed</h2>\n<ul>\n" + "\n".join(f"<li>{item}</li>" for item in items) + "\n</ul>"
+    return "<h2>Assumptions</h2>\n<ul>\n" + "\n".join(f"<li>{item}</li>" for item in items) + "\n</ul>"
 
 
 def _details(shown: _Shown) -> str:
@@ -569,14 +568,14 @@ def _details(shown: _Shown) -> str:
         "method": f"{result.method}, {result.schedule.interactivity} interactivity; {result.schedule.why}",
         "rounds": ", then ".join(_rounds(phase) for phase in result.schedule.phases),
         "gradients": f"{plan.dim:,} coordinates, clipped to length {plan.norm:.4g}",
-        "message": f"{plan.levels:,} levels and {plan.noise_bits:,} noise bits of probability {plan.noise_probability:.4g} a "
+        "message": f"{plan.levels:,} levels and {plan.noise_bits:,} noise bits of probability {plan.noise_probability:.4g} per "
         f"coordinate",
         "calibration": f"{plan.calibration}, by {guarantee.theorem}",
-        "certified": certified if shown.guarantee else "nothing: not private",
+        "certified": certified if shown.guarantee else "none: not private",
         "bound on the loss": bound,
     }
     public = {name: value_text(value) for name, value in shown.parameters.items() if value is not None} | dict(shown.facts)
-    parts = ["<h2>Taken as public</h2>", facts_table(public)] if public else []
+    parts = ["<h2>Treated as public</h2>", facts_table(public)] if public else []
     return "\n".join([*parts, "<h2>How it was made</h2>", facts_table(facts)])
 
 

@@ -59,7 +59,7 @@ def intervals_page(
     given, tables = bool(tables), tables or summaries_of(model)
     alarms = []
     if model.guarantee_ is None:
-        alarms.append("<strong>NOT PRIVATE</strong>: made with a seed or a stand-in. This model promises nothing.")
+        alarms.append("<strong>NOT PRIVATE</strong>: it was made with a seed or a stand-in. This model promises nothing.")
     if model.read_off_data_:
         alarms.append(escape(words.not_covered(model.read_off_data_)))
     private, but = model.guarantee_ is not None, ", except for the comparison on data declared public," if compared else ""
@@ -74,9 +74,9 @@ def intervals_page(
             *([] if tables else [weights_section(model, public_facts)]),
             _assumed(model, public_facts),
         ],
-        footer=f"Everything on it{but} follows from what the analyzer saw and the promise covers: showing it costs nothing."
+        footer=f"Everything on it{but} follows from what the analyzer saw, which the promise covers: sharing it costs no privacy."
         if private
-        else "It comes from a model that is not private: treat the page as you treat the data.",
+        else "It comes from a model that is not private: treat this page like the data.",
     )
 
 
@@ -101,7 +101,7 @@ def _promise(model: Any) -> str:
 <p>{unbroken(promise.headline)} {unbroken(promise.meaning)}</p>{watched}
 <ul class="figures">
 {epsilon_items(stated.epsilon, stated.delta, planned)}
-{figure_item("best guess", promise.claim.best_guess, "of an attacker who knows all the others; 50 % is chance")}
+{figure_item("best guess", promise.claim.best_guess, "of an attacker who knows everybody else; 50 % is pure chance")}
 {crowd_item(model.n_users_, min(plan.users for plan in plans))}
 {figure_item("asked", "once", "each of them")}
 {figure_item("bits", f"{bits:,}", "sent by a person, at most: " + bytes_text(bits))}
@@ -130,7 +130,7 @@ def _coefficients(model: Any, table: Any, which: int, targets: int, given: bool)
     r2 += "".join(f" {escape(text)}" for text in (table.undecided_text, table.caveat) if text)
     effects, step = _effects(model, table, which, given)
     return (
-        f"<h2>Coefficients{of}</h2>\n<p>Standard errors count sampling and the privacy noise together.{r2}</p>\n"
+        f"<h2>Coefficients{of}</h2>\n<p>Standard errors include both sampling and privacy noise.{r2}</p>\n"
         f"{_picture(effects, which, of_what, step)}\n<p>In {escape(of_what)} per unit of the column:</p>\n"
         f"{wide_table('column', rows, left=())}"
     )
@@ -139,7 +139,7 @@ def _coefficients(model: Any, table: Any, which: int, targets: int, given: bool)
 # What one step along a column is, where public ranges make the columns comparable, and where they do not.
 _STEPS = {
     True: "moving a column from the middle to the end of its public range, or a level against its reference",
-    False: "one unit of a column; no public ranges were declared that would make columns comparable",
+    False: "one unit of a column; without declared public ranges, columns are not comparable",
 }
 
 
@@ -179,7 +179,7 @@ def weights_section(model: Any, facts: Mapping[str, str]) -> str:
     if model.feature_range_ is None:
         said.append(f"Each is for one unit of a column as it was sent{': ' + facts[ROWS] if ROWS in facts else ''}.")
     if len(kept) < len(names):
-        said.append(f"Of {len(names):,} columns these are the {len(kept)} with the largest.")
+        said.append(f"These are the {len(kept)} largest of {len(names):,} columns.")
     text = f"<h2>Coefficients</h2>\n<p>{escape(' '.join(said))}</p>"
     if len(weights) > 1:
         rows = [(escape(names[i]), _pulls(weights[:, i], model.classes_), False) for i in kept]
@@ -192,9 +192,9 @@ def weights_section(model: Any, facts: Mapping[str, str]) -> str:
     axis = Axis.over(what, [*effects[0, kept].tolist(), 0.0, *([] if effects.any() else [1.0])])
     picture = rows_picture("coefficients", f"{len(kept)} coefficients", bars, axis, bars=True)
     half = " for half of a column's declared range" if model.feature_range_ is not None else ""
-    ways = "raises the answer, to the left it lowers it"
+    ways = "raises the prediction, to the left it lowers it"
     if hasattr(model, "classes_"):
-        ways = f"makes {model.classes_[1]!s} likelier, to the left {model.classes_[0]!s}"
+        ways = f"makes {model.classes_[1]!s} more likely, to the left {model.classes_[0]!s}"
     caption = escape(f"Each bar is a coefficient{half}: to the right it {ways}.")
     return f"{text}\n<figure>\n{picture}\n<figcaption>{caption}</figcaption>\n</figure>\n{wide_table('column', rows, left=())}"
 
@@ -222,7 +222,7 @@ def _picture(table: Any, which: int, of_what: str, step: str) -> str:
         rows.append(Row(table.names[i].split(" (against ")[0], table.coef[i] if inside else None, low, high))
     told = sum(bool(table.intervals[i][0] > 0 or table.intervals[i][1] < 0) for i in kept)
     left = len(table.names) - 1 - len(kept) if "(intercept)" in table.names else len(table.names) - len(kept)
-    absent = f" Further coefficients, {left:,} in number, are in the table only." if left else ""
+    absent = f" Coefficients in the table only: {left:,}." if left else ""
     level = f"{100 * table.level:.4g} %"
     axis = Axis.over(of_what, np.append(table.intervals[kept].ravel(), 0.0).tolist())
     title = f"{len(kept)} coefficients with {level} intervals; {told} exclude 0"
@@ -245,8 +245,8 @@ def _assumed(model: Any, facts: Mapping[str, str]) -> str:
     if has_intervals(model):
         clipped = ", targets clipped to their range." if hasattr(model, "target_range_") else "."
         sent = "longer ones scaled down to feature_norm"
-        items.append(f"<b>The intervals</b> take the model for true of the rows as they were sent: {sent}{clipped}")
+        items.append(f"<b>The intervals</b> assume that the model is true of the rows as they were sent: {sent}{clipped}")
     names = ("classes", "target_range", "feature_norm", "fit_intercept", "invalid")
     public = {name: value_text(getattr(model, f"{name}_", getattr(model, name, None))) for name in names if hasattr(model, name)}
     listed = "\n".join(f"<li>{item}</li>" for item in items)
-    return f"<h2>What is assumed</h2>\n<ul>\n{listed}\n</ul>\n<h2>Taken as public</h2>\n{facts_table(public | dict(facts))}"
+    return f"<h2>Assumptions</h2>\n<ul>\n{listed}\n</ul>\n<h2>Treated as public</h2>\n{facts_table(public | dict(facts))}"

@@ -51,7 +51,7 @@ def _influence(plan: SumPlan) -> str:
     """
     whole = plan.bits_per_coordinate * plan.step(plan.levels) / plan.norm * math.sqrt(plan.coordinates) * plan.blocks
     coordinate = whole / math.sqrt(plan.dim) if plan.range is None else whole
-    return f"moves a coordinate by up to {coordinate:.3g} x the norm, the sum by {whole:.3g} x; a record by 2 x"
+    return f"can move a coordinate by up to {coordinate:.3g} x the norm, the sum by {whole:.3g} x; a record by 2 x"
 
 
 def _rotated(plan: SumPlan) -> str:
@@ -66,7 +66,7 @@ def _bias(plan: SumPlan) -> dict[str, str]:
     if plan.range is None:
         return {}
     if not plan.bias_bound:
-        return {"bias": "none: no coordinate is ever clipped"}
+        return {"bias": "none (no coordinate is ever clipped)"}
     each = f"{plan.bias_bound:.3g} at most in any coordinate, {plan.bias_rms:.3g} over all of them"
     return {"bias": f"{each}: root mean squares over rotations, of vectors at the bound"}
 
@@ -101,7 +101,7 @@ def lots_table(plan: LotsPlan) -> Table:
     one = plan.one_round
     promise = f"epsilon {round_up(plan.guarantee.epsilon(plan.delta))} at delta {round_up(plan.delta)}"
     rows = {
-        "asked": f"epsilon {round_up(plan.epsilon)}, delta {round_up(plan.delta)}; a user is in one of {plan.rounds:,} rounds",
+        "asked": f"epsilon {round_up(plan.epsilon)}, delta {round_up(plan.delta)}; each user is in one of {plan.rounds:,} rounds",
         "population": f"{plan.users:,} users, {one.dim:,} coordinates, norm at most {one.norm:g}",
         "neighbours": plan.neighbours,
         "honest users": f"{crowd(plan.honest)}; in a round, {one.honest_users:,} of {plan.size:,} reports",
@@ -167,18 +167,18 @@ def promise_lines(estimator: Any) -> list[str]:
     """Say in a line what a fitted estimator promises, and what has to be said beside it."""
     result, guarantee = getattr(estimator, "result_", None), estimator.guarantee_
     if guarantee is None:
-        lines = [f"{not_private(SEEDED)} Leave --seed out for real data."]
+        lines = [f"{not_private(SEEDED)} Remove --seed for real data."]
     else:
         lines = [f"Guarantee: {guarantee_line(guarantee, estimator.promise_.epsilon)}."]
         if guarantee.watched is not None:
             known = watched_line(guarantee, estimator.promise_.delta)
-            lines.append(f"That is with secret lots. To an attacker who also knows when each user answered: {known}.")
+            lines.append(f"This assumes that lots stay secret. To an attacker who also knows when each user answered: {known}.")
     if result is not None and result.stopped:
         lines.append(
-            f"Stopped after {result.rounds} of {result.schedule.rounds} planned rounds; the model is that of these rounds."
+            f"Stopped after {result.rounds} of {result.schedule.rounds} planned rounds; the model comes from these rounds."
         )
     if result is not None and result.stopped and guarantee is not None:
-        lines.append("The guarantee counts all planned rounds, so it holds even if what was shown made you stop.")
+        lines.append("The guarantee counts all planned rounds, so it holds even if you stopped because of what you saw.")
     return lines
 
 
@@ -198,7 +198,7 @@ def coefficient_lines(estimator: Any, schema: Schema) -> list[str]:
     of = classes[1] if len(classes) == 2 else classes[0]
     if len(weights) > 1:
         told = [f"{classes[int(weights[:, i].argmax())]} {weights[:, i].max():+.3g}" for i in kept]
-        head = f"The class that each column speaks for most, per unit of a row{rows}"
+        head = f"The class that each column favours most, per unit of a row{rows}"
     else:
         told = [f"{weights[0, i]:+.4g}" for i in kept]
         head = f"Coefficients towards {of}{f' (against {classes[0]})' if len(classes) == 2 else ''}, per unit of a row{rows}"
@@ -236,6 +236,6 @@ def _fact(column: Column) -> str:
     if isinstance(column, Category):
         some = ", ".join(column.levels[:12])
         more = "" if len(column.levels) <= 12 else f" and {len(column.levels) - 12} more"
-        return f"{some}{more}" if column.reference is None else f"{some}{more}; counted against {column.reference}"
-    how = ", in equal ratios" if column.scale == "log" else ""
+        return f"{some}{more}" if column.reference is None else f"{some}{more}; compared with {column.reference}"
+    how = ", on a log scale" if column.scale == "log" else ""
     return f"{column.low:g} to {column.high:g}{how}{', or missing' if column.missing else ''}"

@@ -92,7 +92,7 @@ class EnrollerRole:
 
     @property
     def moduli(self) -> list[int]:
-        """The public keys, one a slot."""
+        """The public keys, one per slot."""
         return [key.public_key().public_numbers().n for key in self._signers]
 
     def admit(self, invitations: Iterable[str]) -> int:
@@ -178,7 +178,7 @@ def token_keys(folder: Path, slots: int | None = None) -> list[RSAPrivateKey]:
     file = folder / "token.keys"
     if not file.exists():
         if slots is None:
-            remedy = "croupier serve enroller-keys makes them."
+            remedy = "Create them with croupier serve enroller-keys."
             raise ArgumentError("--dir", str(folder), "a folder with the enroller's keys", remedy)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         made = [new_signer(KEY_BITS) for _ in range(slots)]
@@ -187,7 +187,9 @@ def token_keys(folder: Path, slots: int | None = None) -> list[RSAPrivateKey]:
     try:
         keys = [load_der_private_key(bytes.fromhex(key), None) for key in json.loads(file.read_text())]
     except (OSError, TypeError, ValueError):
-        raise ArgumentError("token.keys", str(file), "keys that can be read", "Bring the file back; others sign nothing.") from None
+        raise ArgumentError(
+            "token.keys", str(file), "keys that can be read", "Restore the file; other keys sign nothing."
+        ) from None
     signers = [key for key in keys if isinstance(key, RSAPrivateKey)]
     if slots is not None and len(signers) != slots:
         raise ArgumentError("--slots", slots, f"{len(signers)}, the keys in this folder", "A new task needs a new folder.")
@@ -195,7 +197,7 @@ def token_keys(folder: Path, slots: int | None = None) -> list[RSAPrivateKey]:
 
 
 def blank_rule(folder: Path, blanks: int | None = None, shuffler: str | None = None) -> tuple[int, Ed25519PublicKey | None]:
-    """Return how many blanks a slot the enroller of a folder signs, and for which shuffler; written down on first use."""
+    """Return how many blanks per slot the enroller of a folder signs, and for which shuffler; written down on first use."""
     file, remedy = folder / "blanks.json", "A new task needs a new folder."
     asked = {"blanks": blanks or 0, "shuffler_key": shuffler or ""}
     if not file.exists():
@@ -207,7 +209,7 @@ def blank_rule(folder: Path, blanks: int | None = None, shuffler: str | None = N
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(kept["shuffler_key"]))
         count = int(kept["blanks"])
     except (OSError, TypeError, KeyError, ValueError):
-        raise ArgumentError("blanks.json", str(file), "a file that can be read", "Bring it back.") from None
+        raise ArgumentError("blanks.json", str(file), "a file that can be read", "Restore it.") from None
     if blanks is not None and asked != kept:
         raise ArgumentError("--blanks", blanks, f"{count}, and the shuffler's key, as this folder has them", remedy)
     return count, key
@@ -220,7 +222,7 @@ def read_invitations(path: Path) -> list[str]:
         lines = content.decode("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as problem:
         reason = getattr(problem, "strerror", None) or "not text"
-        remedy = "croupier serve invitations makes some."
+        remedy = "Create some with croupier serve invitations."
         raise ArgumentError("--people", str(path), f"a text file that can be read ({reason})", remedy) from None
     name = "standard input" if path == Path("-") else str(path)
     known: dict[str, int] = {}
@@ -231,7 +233,7 @@ def read_invitations(path: Path) -> list[str]:
         if len(invitation) < SHORTEST_INVITATION or not invitation.isascii() or len(invitation.split()) != 1:
             allowed = f"at least {SHORTEST_INVITATION} letters, digits and signs"
             raise ArgumentError(
-                f"{name}: line {number}", Found("has a value that is not shown"), allowed, "Give each person a secret of its own."
+                f"{name}: line {number}", Found("has a value that is not shown"), allowed, "Give each person their own secret."
             )
         if invitation in known:
             allowed = f"another one than line {known[invitation]}"

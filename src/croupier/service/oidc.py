@@ -278,9 +278,7 @@ def invitation_key(folder: Path) -> bytes:
     except ValueError:
         key = b""
     if len(key) != 32:
-        raise ArgumentError(
-            "sign-in.key", str(file), "64 hex digits", "Bring the file back; a new one would invite everybody again."
-        )
+        raise ArgumentError("sign-in.key", str(file), "64 hex digits", "Restore the file; a new one would invite everybody again.")
     return key
 
 

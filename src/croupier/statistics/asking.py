@@ -56,7 +56,7 @@ class Answer:
     Attributes
     ----------
     guarantee : Guarantee or None
-        What the answer reveals about one user; None where it is NOT private.
+        What the answer reveals about one user; None if it is NOT private.
     private : bool
         Whether there is a guarantee.
     users : int
@@ -85,7 +85,7 @@ class Answer:
 
     @property
     def guarantee(self) -> Guarantee | Any:
-        """What the answer reveals about one user; None where it was seeded, or on a stand-in: NOT private then."""
+        """What the answer reveals about one user; None if it was seeded, or on a stand-in: NOT private then."""
         return self.estimate.guarantee
 
     @property
@@ -143,7 +143,7 @@ def ask(
     delta : float, optional
         What each user is promised, with epsilon; below 1 / users. Default: 1e-6, or 0.1 / users if that is less.
     groups : array_like, optional
-        For data in memory: whose row each is. Someone with several rows answers with the mean of their vectors.
+        For data in memory: the person of each row. A person with several rows answers with the mean of their vectors.
     honest : float, default 1.0
         Fraction of the users whose noise is counted on.
     neighbours : {"replace-one", "zero-out"}, default "replace-one"
@@ -165,7 +165,7 @@ def ask(
     ArgumentError
         A bad argument or bad records; nobody was asked, and nothing was spent.
     NoCertificateError
-        Where no plan can be certified for this request; nobody was asked.
+        If no plan can be certified for this request; nobody was asked.
 
     Guarantee
     ---------
@@ -202,15 +202,15 @@ def ask(
 
 
 def plan_for(query: Query, users: int, *, epsilon: float, delta: float | None = None, **options: Any) -> SumPlan:
-    """Return the plan under which `ask` would ask so many users. No data is touched.
+    """Return the plan under which `ask` would ask this many users. No data is touched.
 
     Guarantee
     ---------
     (epsilon, delta) for each user, as long as vectors have the query's norm and diameter.
     """
-    whole("users", users, at_least=2, remedy="One person alone has nowhere to hide.")
+    whole("users", users, at_least=2, remedy="A single person cannot be hidden.")
     delta = default_delta(users) if delta is None else delta
-    real("delta", delta, above=0, below=1 / users, remedy="1 / users would allow publishing a person's record; take much less.")
+    real("delta", delta, above=0, below=1 / users, remedy="1 / users would allow publishing a person's record; choose much less.")
     chosen = {"rotation": "auto" if query.entries is None else None, "answers": query.answers} | options
     if chosen["rotation"] is None:  # a rotation's range alone depends on it
         chosen["answers"] = None
@@ -240,7 +240,7 @@ def people(data: Any, groups: Any = None, *, blank: bool = False) -> Population:
     """`data` as a population: one already, (X, y), or X alone; with `blank`, values that are not finite are left to the query."""
     if _is_population(data):
         if groups is not None:
-            raise ArgumentError("groups", Found("is given"), "left out beside a population", "Give it to the population.")
+            raise ArgumentError("groups", Found("is given"), "left out for a population", "Give it to the population.")
         population: Population = data
         return population
     if isinstance(data, list) or (isinstance(data, tuple) and len(data) != 2):

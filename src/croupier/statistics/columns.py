@@ -57,7 +57,7 @@ class NumberGuess:
     Raises
     ------
     ArgumentError
-        Where the ends are no range.
+        If the ends are no range.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class NumberGuess:
     stated: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        remedy = "Give a range that you can defend without having seen the data; it may be far too wide."
+        remedy = "State a range that you can justify without having seen the data; it may be far too wide."
         low = real("low", self.low, above=-1e30, below=1e30, remedy=remedy)
         high = real("high", self.high, above=low, below=1e30, remedy=remedy)
         for name, end in (("low", low), ("high", high)):
@@ -88,7 +88,7 @@ class NumberGuess:
 
     def _check_stated(self, stated: tuple[float, ...]) -> None:
         """Refuse ends of bins that do not ascend, or do not begin and end with the range."""
-        remedy = "List the ends of all bins, from the lowest to the highest, or leave the list out."
+        remedy = "List the edges of all bins in ascending order, or leave the list out."
         edges = [real("edges", edge, above=-1e30, below=1e30, remedy=remedy) for edge in stated]
         if len(edges) > self.bins + 1 or not all(one < other for one, other in pairwise(edges)):
             raise ArgumentError("edges", Found(f"has {len(edges)} numbers"), f"2 to {self.bins + 1} numbers that ascend", remedy)
@@ -197,7 +197,7 @@ class LevelGuess:
     Raises
     ------
     ArgumentError
-        Where there are none, too many, or one is there twice.
+        If there are none, too many, or one is there twice.
 
     Examples
     --------
@@ -208,7 +208,7 @@ class LevelGuess:
     levels: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        remedy = "List what everybody may know to occur; anything else is counted as other."
+        remedy = "List the public levels; anything else is counted as other."
         if isinstance(self.levels, str) or not all(isinstance(level, str) for level in self.levels):
             raise ArgumentError("levels", self.levels, "a list of texts", remedy)
         if not 1 <= len(self.levels) <= MOST_LEVELS or len(set(self.levels)) < len(self.levels):
@@ -321,7 +321,7 @@ class NumberSummary:
 
     @property
     def tail(self) -> float:
-        """The share of people at either end that cannot be told from noise, at least half a per cent and at most a tenth."""
+        """The share of people at either end that is indistinguishable from noise, at least half a per cent and at most a tenth."""
         return min(max(LEAST_TAIL, 3 * self.tail_noise), MOST_TAIL)
 
     def quantile(self, q: float) -> float:

@@ -149,20 +149,20 @@ class Description(Figures):
     aside : HoldOut, optional
         Who was asked, where not everybody was.
     of : int, optional
-        How many people there are in all, where a share of them was set aside; None where that is not public.
+        How many people there are in all, where a share of them was set aside; None if that is not public.
     asked : ndarray of bool, optional
         For data in memory of which a share was set aside: the rows that were asked. Use the others from now on.
     names : str, optional
-        The column of names by which people were set aside; "groups=" for labels in memory; None where it was by places.
+        The column of names by which people were set aside; "groups=" for labels in memory; None if it was by places.
 
     Attributes
     ----------
     users : int
         How many people were asked.
     guarantee : Guarantee or None
-        What the description reveals about one of them; None where it is NOT private.
+        What the description reveals about one of them; None if it is NOT private.
     part, rest : Part or None
-        Those who were set aside and asked, and the others, for `PrivacyAccount.of_part`; None where everybody was asked.
+        Those who were set aside and asked, and the others, for `PrivacyAccount.of_part`; None if everybody was asked.
 
     Guarantee
     ---------
@@ -187,12 +187,12 @@ class Description(Figures):
 
     @property
     def part(self) -> Part | None:
-        """Those who were set aside and asked; None where everybody was asked."""
+        """Those who were set aside and asked; None if everybody was asked."""
         return None if self.aside is None else part_of(self.aside, self.of, self.names)
 
     @property
     def rest(self) -> Part | None:
-        """Those who were not asked; None where everybody was."""
+        """Those who were not asked; None if everybody was."""
         return None if self.part is None else self.part.other
 
     @property
@@ -202,7 +202,7 @@ class Description(Figures):
 
     @property
     def guarantee(self) -> Guarantee | Any:
-        """What the description reveals about one user; None where it was seeded: NOT private then."""
+        """What the description reveals about one user; None if it was seeded: NOT private then."""
         return self.answer.guarantee
 
     @property
@@ -213,11 +213,11 @@ class Description(Figures):
 
     @property
     def hints(self) -> dict[str, str]:
-        """What to guess otherwise next time, by column: guesses that many people lie outside of."""
+        """What to guess differently next time, by column: guesses that miss many people."""
         found = {}
         for name, summary in self.columns.items():
             if isinstance(summary, NumberSummary):
-                odd = {"missing or no number": summary.missing, "below the guess": summary.below, "above it": summary.above}
+                odd = {"missing or not a number": summary.missing, "below the guess": summary.below, "above it": summary.above}
             else:
                 odd = {"missing": summary.missing, "none of the levels": summary.other}
             many = [f"{score.value:.0%} {what}" for what, score in odd.items() if score.value > max(0.05, 3 * score.std)]
@@ -231,7 +231,7 @@ class Description(Figures):
         Returns
         -------
         dict
-            "users", "columns" and "guarantee", which is None where the description is NOT private; "part" where a share of the
+            "users", "columns" and "guarantee", which is None if the description is NOT private; "part" where a share of the
             people was set aside.
         """
         columns = {name: summary_figures(summary) for name, summary in self.columns.items()}
@@ -324,7 +324,7 @@ def describe(
     delta : float, optional
         What each user is promised, with epsilon; below 1 / users. Default: 1e-6, or 0.1 / users if that is less.
     groups : array_like, optional
-        For data in memory: whose row each is. With `share`, labels are text or numbers.
+        For data in memory: the person of each row. With `share`, labels are text or numbers.
     share : float, optional
         Ask only about this share of the people, chosen by a seed and their places, or their names in `groups`; the others have
         spent nothing. `Description.asked` says who was asked. The seed in `Description.aside` names the same people anywhere.
@@ -349,7 +349,7 @@ def describe(
 
     Guarantee
     ---------
-    (epsilon, delta) for each user who is asked, for all columns together. Names of columns and guesses are taken as public, and
+    (epsilon, delta) for each user who is asked, for all columns together. Names of columns and guesses are treated as public, and
     the number of people; with `share` also who stands where.
 
     Examples
@@ -362,14 +362,14 @@ def describe(
     True
     """
     if not isinstance(columns, Mapping):
-        remedy = 'Name every column with what is guessed of it: {"age": (0, 200), "city": ["Rome", "Paris"], "income": None}.'
+        remedy = 'Name every column with a guess: {"age": (0, 200), "city": ["Rome", "Paris"], "income": None}.'
         raise ArgumentError("columns", columns, "a mapping from a column's name to a guess", remedy)
     query = Summaries({name: as_guess(name, guess) for name, guess in columns.items()})
     aside = None if share is None else HoldOut.fresh(share)
     asked = of = None
     if hasattr(type(data), "answer") and hasattr(data, "users"):
         if aside is not None:
-            raise ArgumentError("share", share, "left out beside a population", "Give the population of those to be asked.")
+            raise ArgumentError("share", share, "left out for a population", "Pass the population of the people to ask.")
         population = data
     else:
         rows = numbers_of(data, query.guesses)
@@ -377,11 +377,11 @@ def describe(
             labels = None if groups is None else one_by_one(groups)
             if labels is not None and labels.shape != (len(rows),):
                 found = Found(f"has the shape {labels.shape}, but data has {len(rows)} rows")
-                raise ArgumentError("groups", found, "one label per row", "Say for each row whose it is, by text or a number.")
+                raise ArgumentError("groups", found, "one label per row", "Name the person of every row, by text or a number.")
             asked, of = _chosen(aside, len(rows), labels)
             rows, groups = rows[asked], None if labels is None else labels[asked]
             if not len(rows):
-                raise ArgumentError("share", share, "one that sets at least two people aside", "Take a larger share.")
+                raise ArgumentError("share", share, "one that sets at least two people aside", "Choose a larger share.")
         population = ArrayPopulation(rows, groups=groups, invalid="blank")
     names = None if aside is None or groups is None else LABELS
     answer = ask(
@@ -398,7 +398,7 @@ def describe(
 
 
 def part_of(aside: HoldOut, of: int | None, names: str | None) -> Part:
-    """Those who were set aside, by the places of so many rows or by names."""
+    """Those who were set aside, by the places of this many rows or by names."""
     return Part(aside, "aside", of if names is None else None, names)
 
 
@@ -435,12 +435,12 @@ def numbers_of(data: Any, guesses: Mapping[str, Guess]) -> NDArray[np.float64]:
         names = list(data.column_names if hasattr(data, "column_names") else data.columns)
         for name in guesses:
             if names.count(name) != 1:
-                raise ArgumentError("columns", name, f"one of {', '.join(map(str, names[:50]))}", "Guess columns that are there.")
+                raise ArgumentError("columns", name, f"one of {', '.join(map(str, names[:50]))}", "Guess only columns that exist.")
         parts = [np.asarray(data[name]) for name in guesses]
     else:
         table = one_by_one(data)
         if table.ndim != 2 or table.shape[1] != len(guesses):
-            allowed = f"a table of {len(guesses)} columns, as many as are guessed"
+            allowed = f"a table of {len(guesses)} columns, one per guess"
             raise ArgumentError("data", Found(f"has the shape {table.shape}"), allowed, "Name every column, in their order.")
         parts = list(table.T)
     found = [

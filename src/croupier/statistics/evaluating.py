@@ -235,7 +235,7 @@ class Regression(Query):
 
     @cached_property
     def quantile(self) -> float | None:
-        """The quantile that the model predicts; None where it predicts something else."""
+        """The quantile that the model predicts; None if it predicts something else."""
         declared = self.model.quantile if isinstance(self.model, QuantileModel) else None
         return float(declared) if isinstance(declared, Real) and 0 < float(declared) < 1 else None
 
@@ -288,7 +288,7 @@ def _numbers(method: str, found: Any) -> Floats:
     try:
         return np.asarray(found, dtype=np.float64)
     except (TypeError, ValueError):
-        _refuse_answers(method, "something that is no number", "numbers")
+        _refuse_answers(method, "something that is not a number", "numbers")
 
 
 def _one_a_row(method: str, found: Any, rows: int) -> NDArray[Any]:
@@ -301,14 +301,14 @@ def _one_a_row(method: str, found: Any, rows: int) -> NDArray[Any]:
 
 def _refuse_answers(method: str, found: str, allowed: str) -> NoReturn:
     """Refuse a model that answers in another shape than it should."""
-    remedy = "Mend the model; nobody was asked, and nothing was spent."
+    remedy = "Correct the model; nobody was asked, and nothing was spent."
     raise ArgumentError(f"model.{method}(X)", found, allowed, remedy)
 
 
 def _require_scores(all_there: Any) -> None:
     """Refuse a model that answers some rows with what is no score: counted as nothing, they would bias the others' scores."""
     if not all_there:
-        remedy = "Mend the model, or drop rows that it cannot score; nobody was asked."
+        remedy = "Correct the model, or drop rows that it cannot score; nobody was asked."
         raise RecordError("model", Found("has no number for some row"), "one that scores every row", remedy)
 
 
@@ -335,7 +335,7 @@ class Evaluation(Figures):
     users : int
         How many people were asked.
     guarantee : Guarantee or None
-        What the scores reveal about one user; None where they are NOT private.
+        What the scores reveal about one user; None if they are NOT private.
 
     Guarantee
     ---------
@@ -376,7 +376,7 @@ class Evaluation(Figures):
 
     @property
     def guarantee(self) -> Guarantee | Any:
-        """What the scores reveal about one user; None where it was seeded: NOT private then."""
+        """What the scores reveal about one user; None if it was seeded: NOT private then."""
         return self.answer.guarantee
 
     def to_dict(self) -> dict[str, Any]:
@@ -385,7 +385,7 @@ class Evaluation(Figures):
         Returns
         -------
         dict
-            "users", "scores" and "guarantee", which is None where the scores are NOT private.
+            "users", "scores" and "guarantee", which is None if the scores are NOT private.
         """
         scores: dict[str, Any] = {
             name: {"value": score.value, "std": score.std, "baseline": score.baseline} for name, score in self.scores.items()
@@ -460,7 +460,7 @@ def evaluate(
     delta : float, optional
         What each user is promised, with epsilon; below 1 / users. Default: 1e-6, or 0.1 / users if that is less.
     groups : array_like, optional
-        For data in memory: whose row each is.
+        For data in memory: the person of each row.
     honest : float, default 1.0
         Fraction of the users whose noise is counted on.
     neighbours : {"replace-one", "zero-out"}, default "replace-one"
@@ -477,7 +477,7 @@ def evaluate(
     Evaluation
         Accuracy, balanced accuracy and confusion matrix; for two classes also AUC, ROC, calibration and log-loss, for more classes
         with probabilities AUC of each against the rest, their mean, and log-loss. For numbers MAE, MSE, R^2 and the share of
-        targets at or below the prediction, for a quantile regressor also by bins of the prediction. All scores stand beside the
+        targets at or below the prediction, for a quantile regressor also by bins of the prediction. All scores come with the
         best constant answer.
 
     Raises
@@ -524,7 +524,7 @@ def evaluation_query(model: Any, target_range: tuple[float, float] | None = None
             allowed = "a classifier of one target with scores"
             raise ArgumentError("model", type(model).__name__, allowed, "It needs predict_proba or decision_function.")
         return Classification(model)
-    remedy = "Give (low, high) that you can defend without having seen the data; targets outside are clipped to it."
+    remedy = "State (low, high) that you can justify without having seen the data; targets outside are clipped to it."
     declared = model.target_range_ if target_range is None and isinstance(model, RangedModel) else target_range
     ends: Any = None
     with contextlib.suppress(TypeError, ValueError):

@@ -45,7 +45,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True)
 class HeavyHitters(Query):
-    """Words that many people hold, found without a dictionary.
+    """Words that many people have, found without a dictionary.
 
     `croupier.ask` takes a list with one text per person, or with a list of texts for each. Words are normalised (NFC), stripped of
     white space around them, and cut to `max_bytes` bytes of UTF-8. An empty word, or None, is nothing.
@@ -56,13 +56,13 @@ class HeavyHitters(Query):
         Where longer words are cut: of these the beginning is found. A word of L bytes is found from a count on that grows as
         sqrt(2 L + 2), whatever this is.
     per_person : int, default 1
-        How many words of a person count. Of more, some are chosen by the public seed. Noise grows as its square root.
+        How many words per person count. Of more, some are chosen by the public seed. Noise grows as its square root.
     cells : int, default 32768
         Cells of the table of beginnings, a power of two. Words have half as many more. More words are found where there are more.
     mistakes : float, default 0.01
-        Bound on the expected number of words in the answer that nobody holds.
+        Bound on the expected number of words in the answer that nobody has.
     hash_seed : int, optional
-        Which cell is whose: public, the same for everybody, and drawn without having seen a word. Fresh where it is left out.
+        Which cell is whose: public, the same for everybody, and drawn without having seen a word. Default: a new one.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class HeavyHitters(Query):
     Raises
     ------
     ArgumentError
-        Where a parameter is out of range.
+        If a parameter is out of range.
 
     Guarantee
     ---------
@@ -102,13 +102,13 @@ class HeavyHitters(Query):
 
     def __post_init__(self) -> None:
         whole("max_bytes", self.max_bytes, at_least=2, at_most=256, remedy="32 is usual; a letter takes one to four bytes.")
-        whole("per_person", self.per_person, at_least=1, at_most=100, remedy="Say how many words of a person count.")
+        whole("per_person", self.per_person, at_least=1, at_most=100, remedy="State how many words per person count.")
         whole("cells", self.cells, at_least=1 << 8, at_most=1 << 19, remedy="32768 is usual.")
         if self.cells & (self.cells - 1):
-            raise ArgumentError("cells", self.cells, "a power of two", f"Take {1 << self.cells.bit_length()}.")
-        real("mistakes", self.mistakes, above=0, at_most=1, remedy="0.01: one wrong word in a hundred answers.")
+            raise ArgumentError("cells", self.cells, "a power of two", f"Use {1 << self.cells.bit_length()}.")
+        real("mistakes", self.mistakes, above=0, at_most=1, remedy="0.01 is one wrong word per hundred answers.")
         seed = secrets.randbits(53) if self.hash_seed is None else self.hash_seed
-        whole("hash_seed", seed, at_least=0, at_most=(1 << 53) - 1, remedy="Leave it out for a fresh one.")
+        whole("hash_seed", seed, at_least=0, at_most=(1 << 53) - 1, remedy="Leave it out for a new one.")
         object.__setattr__(self, "hash_seed", seed)
 
     norm = 1.0
@@ -141,7 +141,7 @@ class HeavyHitters(Query):
         Raises
         ------
         ArgumentError
-            Where an entry is no text.
+            If an entry is not a text.
         """
         values = data.to_pylist() if hasattr(data, "to_pylist") else data.tolist() if hasattr(data, "tolist") else data
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
@@ -307,7 +307,7 @@ class HeavyHitters(Query):
 
 
 def _levels(length: int) -> int:
-    """How many beginnings a word of so many bytes has: its first 12 bits, and a half byte more each."""
+    """How many beginnings a word of this many bytes has: its first 12 bits, and a half byte more each."""
     return length if length < 2 else 2 * length - 2
 
 
@@ -324,7 +324,7 @@ def _step(state: States, symbols: States) -> States:
 
 
 def _bytes_of(value: Any, most: int, known: dict[Any, bytes]) -> bytes:
-    """A word as it is counted: normalised, stripped, cut to so many bytes between two letters."""
+    """A word as it is counted: normalised, stripped, cut to this many bytes between two letters."""
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
     if isinstance(value, int) and not isinstance(value, bool):
@@ -360,7 +360,7 @@ class _Search:
         self.tried = tried
 
     def words(self, mistakes: float) -> list[bytes]:
-        """Words in all of whose cells there is enough, at most so many of them wrong on average."""
+        """Words in all of whose cells there is enough, at most this many of them wrong on average."""
         states, texts = [state for state, _ in self.tried], [text for _, text in self.tried]
         if not texts:
             return []
@@ -373,7 +373,7 @@ class _Search:
         return [text for text, value in zip(texts, values, strict=True) if value >= self.least and _is_word(text)]
 
     def _followed(self) -> list[tuple[np.uint64, bytes]] | None:
-        """Words that were come to, with their states; None where there are too many beginnings."""
+        """Words that were come to, with their states; None if there are too many beginnings."""
         symbols = np.arange(1 << 12, dtype=np.uint64)
         states = _step(self.query._root, symbols)
         halves = np.stack([symbols >> np.uint64(8), (symbols >> np.uint64(4)) & np.uint64(15), symbols & np.uint64(15)], axis=1)
@@ -463,7 +463,7 @@ class Words(Figures):
     spread: float = field(repr=False)
 
     def found_from(self, length: int = 8) -> float:
-        """Return the count from which a word of so many bytes is found with a probability of 99 per cent.
+        """Return the count from which a word of this many bytes is found with a probability of 99 per cent.
 
         Parameters
         ----------
@@ -541,7 +541,7 @@ class Words(Figures):
 
     def __str__(self) -> str:
         length = min(8, self.query.max_bytes)
-        lines = [f"{len(self.words)} words; one of {length} bytes is found from about {self.found_from(length):,.0f} people on"]
+        lines = [f"{len(self.words)} words; one of {length} bytes is found if about {self.found_from(length):,.0f} people have it"]
         rows = zip(self.words, self.counts, self.count_std, strict=True)
         lines += [f"{count:>12,.0f} +- {1.96 * std:<8,.0f} {word}" for word, count, std in rows]
         return "\n".join(lines)

@@ -32,7 +32,7 @@ class Score:
     std : float
         Its standard error, for sampling of people and privacy noise together.
     baseline : float or None
-        The score of the best constant answer; None where that is not known.
+        The score of the best constant answer; None if that is not known.
     low, high : float
         Between which such a score always is.
 
@@ -102,7 +102,7 @@ class Histogram(Query):
     Raises
     ------
     ArgumentError
-        Where a parameter is out of range.
+        If a parameter is out of range.
 
     Guarantee
     ---------
@@ -123,7 +123,7 @@ class Histogram(Query):
     column: int = 0
 
     def __post_init__(self) -> None:
-        remedy = "Give a range that you can defend without having seen the data."
+        remedy = "State a range that you can justify without having seen the data."
         low = real("low", self.low, above=-1e100, below=1e100, remedy=remedy)
         real("high", self.high, above=low, below=1e100, remedy=remedy)
         whole("bins", self.bins, at_least=1, at_most=100_000, remedy="20 to 100 are usual.")

@@ -27,8 +27,8 @@ _WORD = 1 << 64
 class HoldOut:
     """A share of the people, chosen by a seed and by where they stand, or by their names: never by what their records hold.
 
-    Whoever is set aside answers one release and no other; the others answer any other. A release about the first, followed by one
-    about the others that uses the first one's answer, is as private as the worse of the two: nobody is in both.
+    A person who is set aside answers one release and no other; the others answer any other. A release about the first, followed by
+    one about the others that uses the first one's answer, is as private as the worse of the two: nobody is in both.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class HoldOut:
 
     Guarantee
     ---------
-    Let the first release be (e1, d1)-private and the second (e2, d2)-private whatever the first one said. Whoever is set aside
+    Let the first release be (e1, d1)-private and the second (e2, d2)-private whatever the first one said. A person who is set aside
     has (e1, d1), since the second is computed from the first and from others' records; everybody else has (e2, d2), since the
     first does not touch their record. This holds for each choice of places, so for a random one. It needs that a neighbour's
     record stands in the same place, under the same name: that a person's record is replaced, and no other's moved.
@@ -52,7 +52,7 @@ class HoldOut:
         share = real("share", self.share, above=0, below=1, remedy="0.1 sets a tenth of the people aside.")
         object.__setattr__(self, "share", share)  # a float, as files hold it, whatever kind of number was given
         if not isinstance(self.seed, str) or not re.fullmatch(r"[0-9a-f]{32}", self.seed):
-            raise ArgumentError("seed", self.seed, "32 hexadecimal digits", "Leave the table as croupier describe wrote it.")
+            raise ArgumentError("seed", self.seed, "32 hexadecimal digits", "Keep the table as croupier describe wrote it.")
 
     @classmethod
     def fresh(cls, share: float) -> HoldOut:
@@ -95,7 +95,7 @@ def name_number(label: Any) -> int:
         number: Any = label  # of floats and decimals, numpy's too
         text = str(Fraction(*number.as_integer_ratio())) if math.isfinite(number) else str(float(number))
     else:
-        remedy = "Name people by text or by numbers, str(label) say: equal labels have to be one person in every process."
+        remedy = "Name people by text or by numbers, such as str(label): equal labels must mean one person in every process."
         raise ArgumentError("groups", type(label).__name__, "text or numbers where a share is set aside", remedy)
     return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "big")
 
@@ -112,7 +112,7 @@ def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 SIDES = ("aside", "rest")
 # What stands in the place of a column's name where people were told apart by labels in memory (groups=).
 LABELS = "groups="
-_REMEDY = "Take the part from the description or the schema that set people aside, and do not edit it."
+_REMEDY = "Use the part of the description or schema that set people aside, and do not edit it."
 Counted = TypeVar("Counted")
 
 
@@ -164,7 +164,7 @@ class Part:
 
     @property
     def users(self) -> int | None:
-        """How many people are in it; None where they are told apart by names, which nobody has counted here."""
+        """How many people are in it; None if they are told apart by names, which nobody has counted here."""
         if self.rows is None:
             return None
         return _chosen(self.aside, self.rows) if self.side == "aside" else self.rows - _chosen(self.aside, self.rows)
@@ -175,11 +175,11 @@ class Part:
         if unit != needed:
             how = "names" if self.rows is None else "places"
             remedy = (
-                f"People were set aside by their {how}: somebody counted by {unit} may be on both sides. Count it on everybody."
+                f"People were set aside by their {how}: a person counted by {unit} may be on both sides. Count it on everybody."
             )
             raise ArgumentError("unit", unit, f"{needed!r}, as in the split", remedy)
         if self.users not in (None, users):
-            remedy = "Ask exactly those of the part, or count the release on everybody: leave the part out."
+            remedy = "Ask exactly the people of the part, or leave the part out to count the release on everybody."
             raise ArgumentError("users", users, f"{self.users:,}, as many as are in this part", remedy)
 
     def to_dict(self) -> dict[str, Any]:
@@ -213,6 +213,6 @@ def by_split(counted: list[tuple[Part | None, Counted]]) -> tuple[list[Counted],
 
 @functools.lru_cache(maxsize=64)
 def _chosen(aside: HoldOut, rows: int) -> int:
-    """How many of so many places are set aside; piece by piece, so that a long table needs little memory."""
+    """How many of this many places are set aside; piece by piece, so that a long table needs little memory."""
     step = 1 << 22
     return sum(int(aside.places(first, min(step, rows - first)).sum()) for first in range(0, rows, step))

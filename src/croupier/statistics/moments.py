@@ -63,7 +63,7 @@ class Moments(Query):
     Raises
     ------
     ArgumentError
-        Where a parameter is out of range.
+        If a parameter is out of range.
 
     Guarantee
     ---------
@@ -142,7 +142,7 @@ class Moments(Query):
         """
         columns = self.features + (self.targets if self.targets > 1 else 0)
         if X.shape[1] != columns:
-            raise ArgumentError("X.shape", X.shape, f"(users, {columns})", "Say how many features and targets there are.")
+            raise ArgumentError("X.shape", X.shape, f"(users, {columns})", "State how many features and targets there are.")
         if self.targets == 1 and y is None:
             raise ArgumentError("data", Found("is X alone"), "(X, y)", "Pass the targets, or ask for targets=0.")
         if self.targets == 1:
@@ -198,7 +198,7 @@ class Moments(Query):
         return SparseVectors(self.dim, parts, users)
 
     def _entries(self, rows: Floats, there: NDArray[np.bool_], targets: Floats, entries: int) -> tuple[Integers, Floats]:
-        """Columns and values of the vectors of rows that have so many entries each."""
+        """Columns and values of the vectors of rows that have this many entries each."""
         a, b, c = self._weights
         users, pairs = len(rows), len(self.pairs[0])
         # one row per entry, so that every operation below runs along the users
@@ -286,7 +286,7 @@ class MomentSums:
     matrix_std : float
         Standard deviation of the noise in a diagonal entry of `matrix`.
     edge : float
-        About the largest eigenvalue of the noise: what lies below cannot be told from noise.
+        About the largest eigenvalue of the noise: what lies below is indistinguishable from noise.
     """
 
     matrix: Floats
@@ -304,7 +304,7 @@ class MomentSums:
 
     @property
     def edge(self) -> float:
-        """How large the noise's own largest eigenvalue is: what lies below cannot be told from noise."""
+        """How large the noise's own largest eigenvalue is: what lies below is indistinguishable from noise."""
         return noise_edge(self.matrix_variance)
 
     def of(self, columns: Sequence[int] | Integers) -> MomentSums:
@@ -322,7 +322,7 @@ class MomentSums:
 
     def __str__(self) -> str:
         shape = f"{len(self.matrix)} columns, {self.products.shape[1]} target(s)"
-        return f"second moments of {shape}, {self.users:,} people; noise {self.matrix_std:.3g} a diagonal entry"
+        return f"second moments of {shape}, {self.users:,} people; noise {self.matrix_std:.3g} per diagonal entry"
 
 
 def noise_edge(variance: Floats) -> float:
@@ -351,7 +351,7 @@ def checked_groups(groups: Any, features: int) -> tuple[tuple[int, ...], ...]:
 # more than the noise alone turns hidden directions towards it, up to TURNED times the expected share. More means that its column
 # goes together with what is hidden: then a large slope there passes for one here.
 LOST, TURNED = 0.01, 9.0
-# A direction without any data has an eigenvalue of so many standard deviations of the noise in 1 of 160 fits.
+# A direction without any data has an eigenvalue of this many standard deviations of the noise in 1 of 160 fits.
 SEEN = 2.5
 
 
@@ -371,14 +371,14 @@ class Coefficients:
     users : int
         How many people answered.
     bias : ndarray of shape (columns,), optional
-        How far a coefficient may be off beside its standard error; default: infinity where it is not determined, 0 elsewhere.
+        How far a coefficient may be off beside its standard error; default: infinity if it is not determined, 0 elsewhere.
     limits : ndarray of shape (columns, 2), optional
         Declared limits, which hold the intervals of coefficients that are not determined; default: none.
 
     Attributes
     ----------
     std : ndarray of shape (columns,)
-        Standard errors; infinity where a coefficient is not determined and nothing bounds it.
+        Standard errors; infinity if a coefficient is not determined and nothing bounds it.
     p_values : ndarray of shape (columns,)
         Two-sided p-values of "the coefficient is 0"; 1 where it is not determined and nothing bounds it.
     """
@@ -396,7 +396,7 @@ class Coefficients:
 
     @property
     def std(self) -> Floats:
-        """Standard errors; infinity where a coefficient is not determined and nothing bounds it."""
+        """Standard errors; infinity if a coefficient is not determined and nothing bounds it."""
         return np.where(np.isinf(self._bias), np.inf, np.sqrt(np.maximum(self.covariance.diagonal(), 0.0)))
 
     def intervals(self, level: float = 0.95) -> Floats:
@@ -453,7 +453,7 @@ class LeastSquares(Coefficients):
     users : int
         How many people answered.
     bias : ndarray of shape (columns,), optional
-        How far a coefficient may be off beside its standard error; default: infinity where it is not determined, 0 elsewhere.
+        How far a coefficient may be off beside its standard error; default: infinity if it is not determined, 0 elsewhere.
     limits : ndarray of shape (columns, 2), optional
         Declared limits, which hold the intervals of coefficients that are not determined; default: none.
     residual_variance : float

@@ -28,8 +28,8 @@ Floats = NDArray[np.float64]
 CURVATURE, SLOPE, SQUARE = 0.68, 0.75, 0.375
 # Weights are kept within this length, for rows of length 1: scores beyond it mean probabilities of 0 and 1.
 LONGEST = 50.0
-# A step is taken for settled where its square, in units of its own covariance, is at most so many times the chi-square that one fit
-# in a hundred exceeds: the weights it began from are uncertain, too, by two to four times as much, being of half as many people.
+# A step is taken for settled where its square, in units of its own covariance, is at most this many times the chi-square that one
+# fit in a hundred exceeds: the weights it began from are uncertain too, by two to four times as much, being of half as many people.
 UNSETTLED_SHARE, EARLIER_NOISE = 0.01, 4.0
 
 

@@ -23,7 +23,7 @@ class CustomQuery(Query):
 
     Nothing about the function need be proved. Vectors are clipped to `norm`. With `nonnegative` their negative entries are set to
     0, so that two of them are at most sqrt(2) `norm` apart, which takes 29 per cent off the noise. What is not finite becomes the
-    zero vector. `croupier.statistics.check` samples for clipping that you did not mean.
+    zero vector. `croupier.statistics.check` samples for unintended clipping.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class CustomQuery(Query):
     nonnegative : bool, default False
         Whether entries are never negative, as counts and squares are not.
     decoder : callable, optional
-        Maps a SumEstimate to what you want to know; the mean vector where it is left out.
+        Maps a SumEstimate to what you want to know; default: the mean vector.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class CustomQuery(Query):
     Raises
     ------
     ArgumentError
-        Where a parameter is out of range.
+        If a parameter is out of range.
 
     Guarantee
     ---------
@@ -72,7 +72,7 @@ class CustomQuery(Query):
         if not callable(self.function):
             raise ArgumentError("function", self.function, "a function of (X, y)", "Return one vector per record.")
         whole("dim", self.dim, at_least=1, remedy="Count the numbers in one record's vector.")
-        real("norm", self.norm, above=0, remedy="Give a public bound on the l2 norm of a vector; longer ones are clipped to it.")
+        real("norm", self.norm, above=0, remedy="State a public bound on the l2 norm of a vector; longer ones are clipped to it.")
         if not isinstance(self.nonnegative, bool):
             raise ArgumentError("nonnegative", self.nonnegative, "True or False", "True sets negative entries to 0.")
 
@@ -98,7 +98,7 @@ class CustomQuery(Query):
         Raises
         ------
         ArgumentError
-            Where the function returns another shape.
+            If the function returns another shape.
         """
         self.raw(X[:1], None if y is None else y[:1])
 
@@ -120,7 +120,7 @@ class CustomQuery(Query):
         Raises
         ------
         ArgumentError
-            Where the function returns another shape.
+            If the function returns another shape.
         """
         vectors = np.asarray(self.function(X, y), dtype=np.float64)
         if vectors.shape != (np.shape(X)[0], self.dim):
@@ -150,7 +150,7 @@ def require_numbers(y: Any) -> None:
         np.asarray(y, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         raise ArgumentError(
-            "y", Found("has a target that is no number"), "numbers", "Drop or encode such targets; nobody was asked."
+            "y", Found("has a target that is not a number"), "numbers", "Drop or encode such targets; nobody was asked."
         ) from None
 
 
@@ -184,7 +184,7 @@ def check(query: Query, X: Any, y: Any = None, *, samples: int = 2_000, seed: in
     """Search by sampling for violations of what a query states: its norm, its diameter, and each vector from its own record alone.
 
     It compares the vectors of the records given, of odd records derived from them (huge, tiny, negated, swapped, not finite), and
-    of each record alone. It looks at the data: use public or invented records.
+    of each record alone. It looks at the data: use public or synthetic records.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ def check(query: Query, X: Any, y: Any = None, *, samples: int = 2_000, seed: in
     for row in some:
         alone = np.asarray(query(X[row : row + 1], None if y is None else y[row : row + 1]))
         if not np.allclose(alone[0], vectors[row], rtol=1e-9, atol=1e-12 * query.norm):
-            violations.append("each record alone: a record's vector is another where other records are beside it")
+            violations.append("each record alone: a record's vector changes when other records are next to it")
             break
     return violations
 

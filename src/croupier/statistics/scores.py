@@ -235,7 +235,7 @@ class QuantileBins:
     calibration : ndarray of shape (bins, 4)
         One row per bin: its middle, people in it, share at or below, standard error of that share.
     told : ndarray of shape (bins,)
-        Bins whose share is told from noise: the others hold nobody, or too few.
+        Bins whose share is distinguishable from noise: the others hold nobody, or too few.
     """
 
     counts: Floats
@@ -282,7 +282,7 @@ class QuantileBins:
 
     @property
     def told(self) -> Flags:
-        """Bins whose share is told from noise: the others hold nobody, or too few."""
+        """Bins whose share is distinguishable from noise: the others hold nobody, or too few."""
         rows = self.calibration
         return np.asarray(np.isfinite(rows).all(axis=1) & (rows[:, 3] < TOLD))
 

@@ -29,7 +29,7 @@ from .histogram import Score, falling_column, root_of_prefix_sums
 # mu_t-Gaussian private with slack tau, mu_t the smaller of ct |s_t| and c |s_t| + kappa, where s_t, in levels, is what the two
 # rules send apart on that day. It depends on the sums before. But along every path the person counts on at most `per_person` days
 # under either rule, and no day that was told changes, so (s_1, ..., s_d) is the difference of two vectors of the range, without
-# the days of somebody who is away: at most S long. So the sum of mu_t^2 is at most min(ct S, c S + kappa sqrt(d))^2 = mu^2 on
+# the days of a person who is away: at most S long. So the sum of mu_t^2 is at most min(ct S, c S + kappa sqrt(d))^2 = mu^2 on
 # every path (Minkowski), and Theorem F with the single cap mu, and d tau for slacks, is Theorem B's bound. QED
 #
 # Theorem E, day by day: the kernels from (P, Q) to the two laws of a day, and the shifts m_t = c |s_t| + 2 c k, may depend on the
@@ -67,7 +67,7 @@ class Stream(Query):
     dim : int
         Coordinates of a vector: the days.
     norm : float
-        Bound on the l2 norm of a vector: that of somebody who counts on the first `per_person` days.
+        Bound on the l2 norm of a vector: that of a person who counts on the first `per_person` days.
     diameter : float
         Bound on the l2 distance of two vectors.
     blanks : bool
@@ -76,7 +76,7 @@ class Stream(Query):
     Raises
     ------
     ArgumentError
-        Where a parameter is out of range.
+        If a parameter is out of range.
 
     Guarantee
     ---------
@@ -99,7 +99,9 @@ class Stream(Query):
 
     def __post_init__(self) -> None:
         whole("days", self.days, at_least=1, at_most=MOST_DAYS, remedy="30 is a month, 365 a year.")
-        whole("per_person", self.per_person, at_least=1, at_most=self.days, remedy="Say on how many days a person counts at most.")
+        whole(
+            "per_person", self.per_person, at_least=1, at_most=self.days, remedy="State on how many days a person counts at most."
+        )
 
     blanks = True
     parallel = True
@@ -111,7 +113,7 @@ class Stream(Query):
 
     @cached_property
     def falling(self) -> Floats:
-        """The first column of S: what somebody who counts on a day adds on that day and on each day after it."""
+        """The first column of S: what a person who counts on a day adds on that day and on each day after it."""
         return falling_column(self.days)
 
     @property
@@ -140,7 +142,7 @@ class Stream(Query):
         if self.per_person > 1:
             return math.sqrt(2) * self.norm
         falling = self.falling
-        squares = np.cumsum(falling * falling)  # of the last columns: those with so many days left, and one
+        squares = np.cumsum(falling * falling)  # of the last columns: those with this many days left, and one
         most = float(squares[-1])
         for apart in range(1, self.days):
             products = np.cumsum(falling[: self.days - apart] * falling[apart:])
@@ -212,7 +214,7 @@ class Stream(Query):
         seed: int | None = None,
         account: Account | None = None,
     ) -> RunningStream:
-        """Begin a stream: all days are paid for at once, and each is told when it is over.
+        """Start a stream: all days are paid for at once, and each is released when it is over.
 
         Parameters
         ----------
@@ -223,7 +225,7 @@ class Stream(Query):
         delta : float, optional
             Below 1 / users. Default: 1e-6, or 0.1 / users if that is less.
         honest : float, default 1.0
-            Fraction of the users whose noise is counted on every day: so many have to be there for a day to be told.
+            Fraction of the users whose noise is counted on every day: this many have to be there for a day to be told.
         max_inflation : float, default 1.05
             As in `plan_sum`.
         seed : int, optional
@@ -265,7 +267,7 @@ class RunningStream:
     answer : Answer
         Totals so far, with `guarantee` and `plan`.
     guarantee : Guarantee or None
-        What all days reveal together; None where it is NOT private.
+        What all days reveal together; None if it is NOT private.
     """
 
     def __init__(self, query: Stream, plan: SumPlan, seed: int | None = None) -> None:
@@ -295,7 +297,8 @@ class RunningStream:
         Parameters
         ----------
         values : array_like of shape (users,)
-            1 for whoever counts, 0 for whoever does not, or an amount between; NaN for whoever does not count and sends nothing.
+            1 for a person who counts, 0 for one who does not, or an amount between; NaN for one who does not count and sends
+            nothing.
         away : array_like of bool, shape (users,), optional
             Who sends nothing on this day, whatever their value is: it is told of from the day on which they are back, as devices do
             it. How many answer is public. Default: those with NaN.
@@ -309,13 +312,13 @@ class RunningStream:
         Raises
         ------
         ArgumentError
-            Where there is not one value per user, or all days are over; the day is not told.
+            If there is not one value per user, or all days are over; the day is not told.
         BatchTooSmallError
-            Where fewer people are there than the guarantee counts on; the day is not told, and can be added again.
+            If fewer people are there than the guarantee counts on; the day is not told, and can be added again.
         """
         day = len(self._sums)
         if day == self.query.days:
-            raise ArgumentError("values", Found("is one day more"), f"{self.query.days} days", "Begin another stream.")
+            raise ArgumentError("values", Found("is one day too many"), f"{self.query.days} days", "Start another stream.")
         column = np.asarray(values, dtype=np.float64)
         if column.shape != (self.plan.users,):
             raise ArgumentError("values", Found(f"has the shape {column.shape}"), f"({self.plan.users},)", "One value per user.")
@@ -505,7 +508,7 @@ class StreamAnswer(Figures):
 
     @property
     def shortfall(self) -> str:
-        """What people who were away do to the last total, in a sentence; empty where nobody was."""
+        """What people who were away do to the last total, in a sentence; empty if nobody was."""
         if not self.away:
             return ""
         everybody = self.scaled()

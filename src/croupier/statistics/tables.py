@@ -52,9 +52,9 @@ def as_column(name: str, facts: Any, bins: int) -> TableColumn:
     """A column from what a caller states of it: levels, (low, high), ends of bins, or a schema's column."""
     if isinstance(facts, LevelGuess | NumberGuess) or hasattr(facts, "levels") or hasattr(facts, "low"):
         facts = facts.levels if hasattr(facts, "levels") else (facts.low, facts.high)
-    remedy = "State levels, (low, high), or the ends of bins: they are public, and chosen without having seen the data."
+    remedy = "State levels, (low, high), or the edges of bins: they are public, and chosen without having seen the data."
     if not isinstance(facts, Sequence) or isinstance(facts, str) or len(facts) < 1:
-        raise ArgumentError(f"schema[{name!r}]", facts, "a list of levels, (low, high), or the ends of bins", remedy)
+        raise ArgumentError(f"schema[{name!r}]", facts, "a list of levels, (low, high), or the edges of bins", remedy)
     if all(isinstance(level, str) for level in facts):
         guess = LevelGuess(tuple(facts))
         return TableColumn(name, guess, (*guess.levels, OTHER))
@@ -109,7 +109,7 @@ class Table(Query):
     Raises
     ------
     ArgumentError
-        Where a column is not stated, or there are too many cells.
+        If a column is not stated, or there are too many cells.
 
     Guarantee
     ---------
@@ -146,7 +146,7 @@ class Table(Query):
         facts = facts_of(schema)
         remedy = 'For example Table("region", "age", schema={"region": ["north", "south"], "age": [0, 18, 65, 120]}).'
         if not isinstance(facts, Mapping):
-            raise ArgumentError("schema", schema, "a Schema, or a mapping from columns to levels or ends of bins", remedy)
+            raise ArgumentError("schema", schema, "a Schema, or a mapping from columns to levels or edges of bins", remedy)
         names = (*groups, *columns)
         if not 1 <= len(names) <= 3 or len(set(names)) < len(names) or (groups and len(columns) != 1):
             allowed = "one column of numbers, and one or two other ones in by" if groups else "one to three different columns"
@@ -159,10 +159,10 @@ class Table(Query):
         self.by, self.columns = groups, names
         self.axes = tuple(as_column(name, facts[name], count) for name in names)
         if groups and (self.axes[-1].edges is None or marginals):
-            raise ArgumentError("by", by, "left out for a column of levels, and beside marginals", remedy)
+            raise ArgumentError("by", by, "left out for a column of levels, and with marginals", remedy)
         if self.cells > MOST_CELLS:
             raise ArgumentError(
-                "columns", Found(f"make {self.cells:,} cells"), f"at most {MOST_CELLS:,}", "Take fewer columns or wider bins."
+                "columns", Found(f"make {self.cells:,} cells"), f"at most {MOST_CELLS:,}", "Use fewer columns or wider bins."
             )
 
     def __repr__(self) -> str:

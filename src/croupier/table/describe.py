@@ -37,11 +37,11 @@ from .schema import Category, Column, Described, Keys, Label, Numeric, Schema, T
 
 Guess = NumberGuess | LevelGuess
 # What is said of columns of which nothing was.
-_UNSAID = f"numbers from {-WIDEST:g} to {WIDEST:g}, since nothing was said of them"
-_COST = "Each takes a part of the budget: give --range or --levels, or --leave-out where it is text."
-# Of longer lists of levels so many are shown.
+_UNSAID = f"numbers from {-WIDEST:g} to {WIDEST:g}, because nothing was declared about them"
+_COST = "Each takes a part of the budget: use --range or --levels, or --leave-out if it is text."
+# Of longer lists of levels this many are shown.
 _FEW = 6
-_REMEDY = "Write what you can defend without having seen the data; see docs/statistics.md for an example."
+_REMEDY = "Write what you can justify without having seen the data; docs/statistics.md has an example."
 
 
 @dataclass(frozen=True)
@@ -135,13 +135,15 @@ class TableGuess:
         return [
             *([f"Numbers: {', '.join(ranges)}."] if ranges else []),
             *([f"Levels: {', '.join(levels)}."] if levels else []),
-            *([f"Taken for {_UNSAID}: {', '.join(unsaid)}. {_COST}"] if unsaid else []),
+            *([f"Treated as {_UNSAID}: {', '.join(unsaid)}. {_COST}"] if unsaid else []),
         ]
 
     def checked(self, name: str = "guess") -> TableGuess:
         """Check that there is a column, and that none has two roles."""
         if self.user is not None and (not isinstance(self.user, str) or self.user in self.columns):
-            raise ArgumentError(f"{name}: user", self.user, "a column that is not described", "A row's owner is not its feature.")
+            raise ArgumentError(
+                f"{name}: user", self.user, "a column that is not described", "The owner of a row cannot be a feature."
+            )
         if not self.columns:
             raise ArgumentError(f"{name}: columns", Found("is empty"), "at least one column", _REMEDY)
         return self
@@ -160,7 +162,7 @@ def guess_for(
 ) -> TableGuess:
     """Complete guesses by options and, where there are none for a table, by its header.
 
-    The names of columns are taken as public, and for Parquet their types. A column of CSV of which nothing is said is taken for a
+    The names of columns are treated as public, and for Parquet their types. A column of CSV of which nothing is said is taken for a
     number of any size.
     """
     ranges, levels, whole, leave_out = ranges or {}, levels or {}, tuple(whole), tuple(leave_out)
@@ -178,7 +180,7 @@ def guess_for(
             if by_type is not None:
                 columns[name] = by_type
             elif name not in (*ranges, *levels, *whole):
-                left_out.append(f"{name}: of type {kind}, of which no levels are listed (--levels)")
+                left_out.append(f"{name}: of type {kind}, without listed levels (--levels)")
     columns |= {name: _range(name, text, columns.get(name)) for name, text in ranges.items()}
     columns |= {name: LevelGuess(tuple(part.strip() for part in text.split(","))) for name, text in levels.items()}
     for name in whole:
@@ -227,7 +229,7 @@ def _range(name: str, text: str, known: Guess | None) -> NumberGuess:
     except ValueError:
         low = high = math.nan
     if not low < high:
-        raise ArgumentError(f"--range {name}", text, "LOW..HIGH, as 0..200", _REMEDY)
+        raise ArgumentError(f"--range {name}", text, "LOW..HIGH, such as 0..200", _REMEDY)
     return NumberGuess(low, high, whole=isinstance(known, NumberGuess) and known.whole)
 
 
@@ -271,8 +273,8 @@ def _target(name: str, values: Any) -> tuple[str, tuple[Label, ...] | None, Gues
 # Where noise hides the outermost people, a range goes on as it does from this many times their share to their share: as far as an
 # exponential tail would, to the least share.
 _NEARER = 4.0
-# A column of which more than this share is missing or no number, told from none by so many deviations, is not one of numbers. A
-# column of numbers is mistaken for such a one with probability 3e-7, however much noise there is.
+# A column of which more than this share is missing or not a number, told from none by this many deviations, is not one of numbers.
+# A column of numbers is mistaken for such a one with probability 3e-7, however much noise there is.
 _MOST, _SURE = 0.5, 5.0
 # Positive numbers whose 95 % quantile is this many times their 5 % quantile spread over orders of magnitude.
 _ORDERS = 100.0
@@ -294,7 +296,7 @@ def describe_table(
     """Look at all columns of a file in one private round.
 
     The file is read piece by piece, so it may be larger than memory. All of it is read before anybody is asked. No value is
-    refused: what is no number, or no text, counts as missing.
+    refused: what is not a number, or no text, counts as missing.
 
     Parameters
     ----------
@@ -369,7 +371,7 @@ def describe_table(
         people = len(store) if store.users is None else len(np.unique(store.users))
         if people < 2:
             found = Found(f"has {people} people to ask")
-            raise ArgumentError(str(source.path), found, "one with at least two", "Check the file, or set more people aside.")
+            raise ArgumentError(str(source.path), found, "a file with at least two", "Check the file, or set more people aside.")
         _check_people(query, people, epsilon=epsilon, delta=delta, honest=honest)
         answer = ask(
             query,
@@ -429,7 +431,7 @@ def table_of(
                 store.append(rows[asked], np.zeros(int(asked.sum())), None if users is None else users[0][asked])
                 tell(len(piece))
         if len(store) == 0:
-            raise ArgumentError(str(source.path), Found("has nobody to ask"), "one with people", "Check the file.")
+            raise ArgumentError(str(source.path), Found("has nobody to ask"), "a file with people", "Check the file.")
         people = ArrayPopulation(store.rows, groups=store.users, invalid="blank")
         return ask(query, people, epsilon=epsilon, delta=delta, **options)
 
@@ -467,7 +469,7 @@ def _values(piece: Piece, name: str, guess: Guess) -> NDArray[np.float64]:
 
 
 def _users(piece: Piece, user: str | None) -> tuple[NDArray[np.uint64], NDArray[np.bool_]] | None:
-    """A number for whoever a record belongs to, and where it belongs to anybody; None where every record is a person."""
+    """A number for the owner of each record, and whether it has one; None if every record is a person."""
     if user is None:
         return None
     somebody = ~is_nobody(column_texts(piece, user, True))
@@ -481,12 +483,12 @@ def _users(piece: Piece, user: str | None) -> tuple[NDArray[np.uint64], NDArray[
 
 
 def schema_from(description: Description, guess: TableGuess) -> tuple[Schema, dict[str, str]]:
-    """A schema for `fit_table`, with ranges read off the description. This is post-processing, which costs no privacy.
+    """A schema for `fit_table`, with ranges from the description. This is post-processing, which costs no privacy.
 
     A range leaves out about half a per cent of the people at either end. Where noise hides so few, it is extended from the
-    outermost that can be told, as far as an exponential tail would go. It is rounded outwards. Numbers that are positive and spread
+    outermost visible ones, as far as an exponential tail would go. It is rounded outwards. Numbers that are positive and spread
     over orders of magnitude get `scale = "log"`. A column that was taken for numbers leaves the schema where most of its answers
-    are missing or no numbers: a fit would refuse it, or learn nothing from it.
+    are missing or not numbers: a fit would refuse it, or learn nothing from it.
 
     Parameters
     ----------
@@ -505,7 +507,7 @@ def schema_from(description: Description, guess: TableGuess) -> tuple[Schema, di
     Raises
     ------
     ArgumentError
-        Where no target is named, the target or every column beside it is no number, the description is for zero-out neighbours, or
+        If no target is named, the target or every column beside it is not a number, the description is for zero-out neighbours, or
         people were set aside otherwise than a fit with this schema would find them.
 
     Examples
@@ -522,15 +524,13 @@ def schema_from(description: Description, guess: TableGuess) -> tuple[Schema, di
     (True, True)
     """
     if guess.target is None:
-        raise ArgumentError("target", None, f"one of {', '.join(guess.columns)}", "A schema says which column is to be predicted.")
+        raise ArgumentError("target", None, f"one of {', '.join(guess.columns)}", "A schema states which column to predict.")
     plan = description.answer.plan
     if plan.neighbours != "replace-one":
         remedy = "A schema's promise is added to that of a fit: describe the data with the same neighbours as fits have."
         raise ArgumentError("description", Found(f"is for {plan.neighbours} neighbours"), "one for replace-one neighbours", remedy)
     if description.aside is not None and description.names != guess.user:
-        remedy = (
-            "Describe the file itself, with describe_table: a fit finds those set aside by names in its user column, or by places."
-        )
+        remedy = "Describe the file itself with describe_table: a fit finds people by the names in its user column, or by position."
         by = f"set aside by {description.names or 'places'}"
         raise ArgumentError("description", by, f"set aside by {guess.user or 'places'}, as the schema says", remedy)
     columns: dict[str, Column] = {}
@@ -544,10 +544,10 @@ def schema_from(description: Description, guess: TableGuess) -> tuple[Schema, di
                 columns[name] = Category(summary.guess.levels)
             continue
         if summary.missing.value > max(_MOST, _SURE * summary.missing.std):
-            odd = f"{summary.missing.value:.0%} missing or no number"
+            odd = f"{summary.missing.value:.0%} missing or not a number"
             if name == guess.target:
-                remedy = "List its classes, and describe the data again; the answer that was given is spent."
-                raise ArgumentError("target", name, f"a column of numbers, and {odd} were found", remedy)
+                remedy = "List its classes, and describe the data again; this answer is already spent."
+                raise ArgumentError("target", name, f"a column of numbers, but {odd} were found", remedy)
             notes[name] = f"{odd}. If it is text, list its levels."
             continue
         low, high, scale = range_of(summary)
@@ -559,9 +559,9 @@ def schema_from(description: Description, guess: TableGuess) -> tuple[Schema, di
             columns[name] = Numeric(low, high, _is_there(summary.missing), scale)
     assert target is not None
     if not columns:
-        remedy = "List the levels of columns of text, and describe the data again; the answer that was given is spent."
+        remedy = "List the levels of text columns, and describe the data again; this answer is already spent."
         found = ", ".join(name for name in notes if name != guess.target)
-        raise ArgumentError("columns", found, "columns of numbers, and most values are missing or no number", remedy)
+        raise ArgumentError("columns", found, "columns of numbers, but most values are missing or not a number", remedy)
     rows = description.of if description.aside is not None else None
     release = Described(plan.epsilon, plan.delta, description.users, description.guarantee is not None, description.aside, rows)
     return Schema(columns, target, guess.user, described=release).checked("schema"), notes

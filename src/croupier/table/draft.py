@@ -65,7 +65,7 @@ class Numbers:
         return bool(np.array_equal(values, first + self.rows + np.arange(len(values))))
 
     def numbering(self, name: str) -> str | None:
-        """Why a column of this name only numbers the rows; None where it does not."""
+        """Why a column of this name only numbers the rows; None if it does not."""
         if self.rows < _FEW_ROWS or self._missing or not self._whole:
             return None
         if self._counts_up and self.low in (0, 1):
@@ -74,9 +74,9 @@ class Numbers:
         if len(np.unique(sample)) < len(sample):
             return None
         if self._step == 1 and self.high - self.low == self.rows - 1 and self.low in (0, 1):
-            return f"every number from {self.low:.0f} to {self.high:.0f} once: row numbers in another order"
+            return f"every number from {self.low:.0f} to {self.high:.0f} once: shuffled row numbers"
         if _ID_NAME.search(name.strip()) or _CAMEL_ID.search(name):
-            return "another number in every row, and named like an id"
+            return "a different number in every row, and named like an id"
         return None
 
     def range(self) -> tuple[float, float, str]:
@@ -183,14 +183,14 @@ def draft(source: Source, target: str, user: str | None = None) -> tuple[Schema,
         The facts.
     notes : dict of str
         For each column of numbers, the target among them, the extremes in the sample; for a target of few whole numbers, which is
-        taken for classes, how to have it as a number.
+        treated as classes, how to predict a number instead.
     left_out : list of str
-        Columns that are no features, each with the reason.
+        Columns that are not features, each with the reason.
 
     Raises
     ------
     FileError
-        Where a column is missing, or the target is none.
+        If a column is missing, or the target is none.
 
     Examples
     --------
@@ -224,21 +224,23 @@ def draft(source: Source, target: str, user: str | None = None) -> tuple[Schema,
     if not columns:
         other = other_separator(source.names, source.dialect, source.files[0])
         remedy = f"Add --sep {shown(other)}." if other else "; ".join(left_out) or "It has no other column."
-        raise FileError(str(source.path), "no column to learn from", "a sample with at least one feature beside the target", remedy)
+        raise FileError(
+            str(source.path), "no column to learn from", "a sample with at least one feature besides the target", remedy
+        )
     return Schema(columns, chosen_target, user).checked(str(source.path)), notes, left_out
 
 
 def _note(numbers: Numbers, low: float, high: float) -> str:
     """The extremes, and what becomes of them where they lie outside of the range."""
     beyond = numbers.low < low or high < numbers.high
-    return numbers.note + ("; the range leaves out the outermost, which are clipped to it" if beyond else "")
+    return numbers.note + ("; the range leaves out the most extreme values, which are clipped to it" if beyond else "")
 
 
 def _score_note(numbers: Numbers, values: int) -> str:
     """That a target of few whole numbers was taken for classes, and how to have it as a number."""
     return (
-        f"{values} whole numbers, taken for classes, which have no order. If they are a score or a count, predict a number:\n"
-        f"put range = [{numbers.low:.0f}, {numbers.high:.0f}] in the place of classes"
+        f"{values} whole numbers, treated as classes, which have no order. If they are a score or a count, predict a number:\n"
+        f"put range = [{numbers.low:.0f}, {numbers.high:.0f}] instead of classes"
     )
 
 
@@ -262,7 +264,7 @@ def _column(name: str, seen: _Seen) -> Column | str:
             return "the same in all rows of the sample, or missing"
         numbering = seen.numbers.numbering(name)
         if numbering is not None:
-            return f"{numbering}. They say nothing of a person"
+            return f"{numbering}. They say nothing about a person"
         low, high, scale = seen.numbers.range()
         return Numeric(low, high, seen.missing, scale)
     if seen.nested and len(seen.values) == 1 and None not in seen.values:
@@ -272,7 +274,7 @@ def _column(name: str, seen: _Seen) -> Column | str:
     if not (pa.types.is_string(seen.kind) or pa.types.is_large_string(seen.kind) or pa.types.is_boolean(seen.kind)):
         return f"of type {seen.kind}, which is neither a number nor a category"
     if decimal_comma(seen.values):
-        return "numbers with a decimal comma, it seems: add --decimal ,"
+        return "numbers that seem to have a decimal comma: add --decimal ,"
     levels = _levels(seen)
     if len(levels) > _MOST_LEVELS:
         return f"more than {_MOST_LEVELS} different texts"
@@ -287,7 +289,7 @@ def _target(source: Source, name: str, seen: _Seen) -> Target:
         low, high, _ = seen.numbers.range()
         return Target(name, range=(low, high))
     if decimal_comma(seen.values):
-        raise FileError(place, "numbers with a decimal comma, it seems", "numbers with a decimal point", "Add --decimal ,.")
+        raise FileError(place, "numbers that seem to have a decimal comma", "numbers with a decimal point", "Add --decimal ,.")
     classes: tuple[Label, ...] = tuple(sorted(seen.values)) if seen.whole or pa.types.is_boolean(seen.kind) else _levels(seen)
     if not 2 <= len(classes) <= _MOST_LEVELS:
         allowed = f"a target with between 2 and {_MOST_LEVELS} classes, or a number"

@@ -34,7 +34,7 @@ class Encoder:
     before the schema's map, if it has one.
 
     With `invalid` = "blank" nothing in a record is refused: where a number cannot be read, or a level is not declared that must be
-    (`unknown = "refuse"`), the row is NaN throughout; a target that is none is NaN, or None among classes. Whoever takes these is
+    (`unknown = "refuse"`), the row is NaN throughout; a target that is none is NaN, or None among classes. The caller is
     to count them as blank (`LinearModel.records`). The types of columns are public: a column of dates is refused all the same.
     """
 
@@ -100,13 +100,13 @@ class Encoder:
                 f"{piece.where(index)}, column {target.column!r}",
                 _cell(piece, target.column, index),
                 f"one of the declared classes: {', '.join(map(repr, levels[:20]))}{', ...' if len(levels) > 20 else ''}",
-                "Declare it in the schema if everybody may know that it occurs, or drop the row; nobody was asked.",
+                "Declare it in the schema if it is public that it occurs, or drop the row; nobody was asked.",
                 public=f"{piece.file}, column {target.column!r}",
             )
         return np.asarray(target.classes)[codes]
 
     def users(self, piece: Piece) -> NDArray[np.uint64] | None:
-        """A number for whoever a record belongs to."""
+        """A number for the owner of each record."""
         name = self.schema.user
         if name is None:
             return None
@@ -117,7 +117,7 @@ class Encoder:
                 f"{piece.where(int(np.argmax(missing)))}, column {name!r}",
                 "missing",
                 "the name of a user",
-                "Drop rows whose user is not known; nobody was asked.",
+                "Drop rows whose user is unknown; nobody was asked.",
                 public=f"{piece.file}, column {name!r}",
             )
         coded = texts.dictionary_encode()
@@ -181,7 +181,7 @@ def _one_hot(piece: Piece, name: str, column: Category, out: Floats, blank: bool
             f"{piece.where(index)}, column {name!r}",
             _cell(piece, name, index),
             "one of the declared levels",
-            'Declare it if everybody may know that it occurs, or say unknown = "zero" in the schema; nobody was asked.',
+            'Declare it if it is public that it occurs, or set unknown = "zero" in the schema; nobody was asked.',
             public=f"{piece.file}, column {name!r}",
         )
     if column.reference is not None:  # it has no feature; those of levels after it stand one place earlier

@@ -44,8 +44,9 @@ def fit_table(
     schema : Schema or path-like
         The public facts: columns with their ranges or levels, and the target. A path is that of a TOML file.
     task : {"classify", "svm", "logit", "regress-huber", "regress-mean", "quantile", "linear"}, optional
-        What to predict and how; default: by the schema's target. "linear" and "logit" are regressions with standard errors and
-        intervals, whose rows are left as they are and whose categories have a reference (the first level unless the schema says).
+        What to predict and how; default: chosen by the schema's target. "linear" and "logit" are regressions with standard errors
+        and intervals, whose rows are left as they are and whose categories have a reference (the first level unless the schema
+        says).
     delta : float, optional
         Of the guarantee; default: 1e-6, or 0.1 / users if that is less.
     engine : Engine, optional
@@ -58,7 +59,7 @@ def fit_table(
     **parameters
         The estimator's: `epsilon`, `interactivity`, `honest`, `radius`, `rounds`, `invalid`, `random_state`, `data_is_public`,
         `quantile`, `class_weight`, `callbacks`, `account`, `coef_bound` (for rows as the schema makes them); see
-        `croupier.estimator`. `data_is_public` says that the schema was read off the data.
+        `croupier.estimator`. `data_is_public` says that the schema was taken from the data.
 
     Returns
     -------
@@ -76,15 +77,15 @@ def fit_table(
     Warns
     -----
     WideIntervalsWarning
-        Where intervals would say nothing by a forecast from public facts, before anything is spent.
+        If intervals would say nothing by a forecast from public facts, before anything is spent.
     TableWarning
-        Where a CSV file does not end with a line break, or one Ray worker would have all the work.
+        If a CSV file does not end with a line break, or one Ray worker would have all the work.
 
     Guarantee
     ---------
     That of the estimator: `epsilon` and `delta` for each user, who is one row, or all rows of one name in the schema's user column.
     The schema is public, and not covered. Where it was described privately with people set aside, these are not asked, and have
-    what the description promised them; otherwise whoever is in both has what both promise together.
+    what the description promised them; otherwise a person who is in both has what both promise together.
 
     Examples
     --------
@@ -109,7 +110,7 @@ def fit_table(
     estimator = request.estimator(facts)
     odd = source.ends_oddly()
     if odd is not None:
-        text = f"{odd} does not end with a line break; it may have been cut off within its last value"
+        text = f"{odd} does not end with a line break; its last value may be truncated"
         warnings.warn(text, TableWarning, stacklevel=2)
     covered = (facts.described is None or facts.described.private) and not estimator.data_is_public
     with engine.people(source, encoder, estimator, watcher) as people:

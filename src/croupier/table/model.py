@@ -188,7 +188,7 @@ class TableModel:
         Raises
         ------
         ArgumentError
-            For a model that is no regression with intervals.
+            For a model that is not a regression with intervals.
 
         Examples
         --------
@@ -213,7 +213,7 @@ class TableModel:
         return replace(table, of=f"log-odds of {target} = {one} against {other}")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to a file, which is there in full or not at all.
+        """Write the model to a file, completely or not at all.
 
         Parameters
         ----------
@@ -255,13 +255,13 @@ class TableModel:
         Raises
         ------
         ArgumentError
-            Where the file cannot be read, is of another version, or promises more than its plans keep.
+            If the file cannot be read, is of another version, or promises more than its plans keep.
         """
-        path, remedy = Path(path), "Pass a file that croupier fit wrote."
+        path, remedy = Path(path), "Pass a file written by croupier fit."
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, json.JSONDecodeError) as problem:
-            reason = getattr(problem, "strerror", None) or "not JSON; it may have been cut off"
+            reason = getattr(problem, "strerror", None) or "not JSON; it may be truncated"
             raise ArgumentError("MODEL", str(path), f"a model file that can be read ({reason})", remedy) from None
         return cls.from_dict(values, path)
 
@@ -284,14 +284,14 @@ class TableModel:
         Raises
         ------
         ArgumentError
-            Where it is of another version, or promises more than its plans keep.
+            If it is of another version, or promises more than its plans keep.
         """
-        path, remedy = Path(path), "Pass a file that croupier fit wrote."
+        path, remedy = Path(path), "Pass a file written by croupier fit."
         if not isinstance(values, dict) or values.get("format") != FORMAT:
             raise ArgumentError("MODEL", str(path), f"JSON of format {FORMAT!r}", remedy)
         if values.get("version") != VERSION:
             writer = values.get("croupier", "?")
-            remedy = f"It was written by croupier {writer}; this is {__version__}: use that one, or train again."
+            remedy = f"It was written by croupier {writer}; this is {__version__}: use that version, or train again."
             raise ArgumentError(f"{path}: version", values.get("version"), f"{VERSION}", remedy)
         facts = Schema.from_dict(values.get("schema"), f"{path}: schema")
         return cls(facts, _estimator(values.get("estimator"), path))._checked(path)
@@ -309,15 +309,15 @@ class TableModel:
             fits = fits and self.schema.rows == "as-is" and estimator.feature_norm_ == Encoder(self.schema).norm
         if not fits:
             raise ArgumentError(
-                f"{path}: schema", Found("is another model's"), "that of the estimator beside it", "Do not use this file."
+                f"{path}: schema", Found("belongs to another model"), "that of the estimator next to it", "Do not use this file."
             )
         return self
 
 
 @dataclass(frozen=True)
 class Request:
-    """Which estimator is wanted: a task, one of `TASKS` or `INTERVALS`; its parameters, but for those that follow from the schema;
-    and delta, where None takes the default for so many users."""
+    """Which estimator is wanted: a task, one of `TASKS` or `INTERVALS`; its parameters, except for those that follow from the
+    schema; and delta, where None takes the default for this many users."""
 
     task: str
     parameters: dict[str, Any]
@@ -327,7 +327,7 @@ class Request:
         """The estimator, its public facts from the schema; where users are known, delta too."""
         kind = (TASKS | INTERVALS)[self.task]
         if self.delta is not None:
-            real("delta", self.delta, above=0, below=1, remedy="Take much less than 1 / users; 1e-6 is usual.")
+            real("delta", self.delta, above=0, below=1, remedy="Choose much less than 1 / users; 1e-6 is usual.")
         public: dict[str, Any] = {"delta": self.delta, "feature_norm": Encoder(facts).norm}
         if facts.target.classes is not None:
             public["classes"] = list(facts.target.classes)
@@ -340,7 +340,7 @@ class Request:
             if name in (*public, "feature_range"):
                 raise ArgumentError(name, value, "left out", "It follows from the schema.")
             if name not in known and self.task in INTERVALS:
-                remedy = "Its rounds, where it has any, are planned by the forecast: method='moments' or 'rounds' chooses."
+                remedy = "The forecast plans its rounds, if it has any; method='moments' or 'rounds' chooses between them."
                 raise ArgumentError(name, value, f"left out for the task {self.task!r}", remedy)
         estimator: TableEstimator = kind(**self.parameters, **public)
         estimator.check_request(users or FEWEST)
@@ -380,5 +380,5 @@ def _estimator(values: Any, path: Path) -> Any:
     kinds: dict[str, Any] = {kind.__name__: kind for kind in (*TASKS.values(), *INTERVALS.values())}
     kind = values.get("kind") if isinstance(values, dict) else None
     if kind not in kinds:
-        raise ArgumentError(f"{path}: estimator", kind, " or ".join(kinds), "Pass a file that croupier fit wrote.")
+        raise ArgumentError(f"{path}: estimator", kind, " or ".join(kinds), "Pass a file written by croupier fit.")
     return kinds[kind].from_dict(values)

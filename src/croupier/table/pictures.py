@@ -37,13 +37,13 @@ def png_pixels(data: bytes) -> NDArray[np.uint8]:
         width, height, depth, colour, method, _, interlaced = struct.unpack(">IIBBBBB", header)
         samples = _SAMPLES.get(colour, 0)
         if depth != 8 or not samples or method or interlaced or not 0 < height * width * samples < _MOST_BYTES:
-            raise NotAPictureError("a PNG file of another kind")
+            raise NotAPictureError("an unsupported kind of PNG file")
         length = height * (1 + width * samples)
         lines = zlib.decompressobj().decompress(packed, length + 1)
     except (struct.error, zlib.error, IndexError):
-        raise NotAPictureError("no PNG file") from None
+        raise NotAPictureError("not a PNG file") from None
     if len(lines) != length:
-        raise NotAPictureError("a PNG file that was cut off")
+        raise NotAPictureError("a truncated PNG file")
     pixels = _unfiltered(np.frombuffer(lines, np.uint8).reshape(height, -1), samples).reshape(height, width, samples)
     if samples < 3:
         return np.asarray(pixels[..., 0])
@@ -53,14 +53,14 @@ def png_pixels(data: bytes) -> NDArray[np.uint8]:
 def _chunks(data: bytes) -> tuple[bytes, bytes]:
     """The header, and all packed data, of a file whose sums are right."""
     if not data.startswith(_SIGNATURE):
-        raise NotAPictureError("no PNG file")
+        raise NotAPictureError("not a PNG file")
     place, header, packed = len(_SIGNATURE), b"", []
     while place < len(data):
         length, kind = struct.unpack_from(">I4s", data, place)
         content = data[place + 8 : place + 8 + length]
         (told,) = struct.unpack_from(">I", data, place + 8 + length)
         if zlib.crc32(kind + content) != told:
-            raise NotAPictureError("a PNG file that was changed")
+            raise NotAPictureError("a corrupted PNG file")
         if kind == b"IHDR":
             header = content
         if kind == b"IDAT":

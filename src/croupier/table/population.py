@@ -41,7 +41,7 @@ class RowStore:
         self._precision = precision
         self.folder = None if folder is None else Path(folder)
         if self.folder is not None and not (self.folder.is_dir() and os.access(self.folder, os.W_OK)):
-            raise ArgumentError("work_dir", str(folder), "a folder that can be written to", "It holds the rows during training.")
+            raise ArgumentError("work_dir", str(folder), "a writable folder", "It holds the rows during training.")
         self._files: dict[str, Any] = {}
         self._width = self._count = 0
         self._stack = ExitStack()
@@ -76,7 +76,7 @@ class RowStore:
 
     @property
     def users(self) -> NDArray[np.uint64] | None:
-        """Whose each record is; None where every record is a person."""
+        """Whose each record is; None if every record is a person."""
         return self._mapped("users", np.uint64) if "users" in self._files else None
 
     def _write(self, name: str, values: NDArray[Any]) -> None:
@@ -105,7 +105,7 @@ _PIECE_ENTRIES = 1 << 20
 
 
 class TableWarning(UserWarning):
-    """Something about a file that may not be as it was meant to be: a last line that was cut off, or work that cannot be shared."""
+    """Something about a file that may not be as it was meant to be: a truncated last line, or work that cannot be shared."""
 
 
 class Watcher:
@@ -153,7 +153,7 @@ class Engine:
     workers: int | None = None
 
     def __post_init__(self) -> None:
-        one_of("engine", self.name, ENGINES, "local reads on this machine, ray on a cluster.")
+        one_of("engine", self.name, ENGINES, "'local' reads on this machine, 'ray' on a cluster.")
         other = {"address": self.address, "workers": self.workers} if self.name == "local" else {"work_dir": self.work_dir}
         for option, value in other.items():
             if value is not None:
@@ -172,8 +172,8 @@ class Engine:
                 yield _stored(source, encoder, maker, store, watcher)
             return
         if encoder.schema.user is not None:
-            remedy = "Use the local engine, or make one row of each person first."
-            allowed = "left out with the engine 'ray': a person's rows may lie in several shards, and no record leaves a shard"
+            remedy = "Use the local engine, or aggregate each person to one row first."
+            allowed = "left out with the engine 'ray': a person's rows may be in several shards, and no record leaves its shard"
             raise ArgumentError("user_column", encoder.schema.user, allowed, remedy)
         blocks = BlockPopulation(_blocks(source, encoder, maker), keep=True)
         if self.workers is None and len(blocks.shard.placed) == 1:
@@ -223,7 +223,7 @@ class TableBlock:
     def read(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
         """Read the block."""
         if not self.file.exists():
-            raise UnreachableError(f"{self.file} is gone; bring it back. Nothing was released in this round")
+            raise UnreachableError(f"{self.file} is gone; restore it. Nothing was released in this round")
         source = Source(self.file, self.dialect)
         pieces = source.pieces(self.encoder.types(target=True), piece_rows(self.encoder), self.row_groups)
         rows, targets = zip(*(_records(self.encoder, self.maker, piece) for piece in self._others(pieces)), strict=True)

@@ -54,9 +54,9 @@ class Dialect:
             object.__setattr__(self, "separator", "\t")
         mark = self.separator
         if mark is not None and (len(mark) != 1 or not mark.isascii() or mark.isalnum() or mark in '"\r\n'):
-            allowed = "one character that is no letter, digit, quotation mark or line break, or tab"
+            allowed = "tab, or one character that is not a letter, digit, quotation mark or line break"
             raise ArgumentError("--sep", mark, allowed, "For example --sep ';' or --sep tab.")
-        one_of("--decimal", self.decimal, DECIMALS, "Leave it out for 1.5; say --decimal , for 1,5.")
+        one_of("--decimal", self.decimal, DECIMALS, "Leave it out for 1.5; use --decimal , for 1,5.")
         try:
             name = codecs.lookup(self.encoding).name
             name = "utf-8" if name == "utf-8-sig" else name  # a mark at its beginning is dropped in any case
@@ -64,8 +64,8 @@ class Dialect:
         except (LookupError, UnicodeError, TypeError):
             suits, name = False, ""
         if not suits:
-            allowed = "an encoding that Python knows and that writes ASCII as ASCII"
-            raise ArgumentError("--encoding", self.encoding, allowed, "cp1252 is usual; convert UTF-16 to UTF-8 first.")
+            allowed = "an encoding that Python knows and that extends ASCII"
+            raise ArgumentError("--encoding", self.encoding, allowed, "cp1252 is common; convert UTF-16 to UTF-8 first.")
         object.__setattr__(self, "encoding", name)
 
     def separator_of(self, name: str) -> str:
@@ -80,11 +80,11 @@ def shown(separator: str) -> str:
 
 # What is wrong with a file, in one line: where, what, and the likely cure. Never the rest of the line that it is in.
 
-_MEND = "Mend the file, or get it again; nobody was asked."
-_ENCODING = "Say which encoding it has (--encoding cp1252 is usual for files from Windows), or save it as UTF-8; nobody was asked."
+_MEND = "Correct the file, or fetch it again; nobody was asked."
+_ENCODING = "State its encoding (--encoding cp1252 is common for files from Windows), or save it as UTF-8; nobody was asked."
 _DECIMAL = {
-    ".": "Mend the file; if it writes 1,5 for one and a half, say --decimal ,. Nobody was asked.",
-    ",": "Mend the file; if it writes 1.5 for one and a half, leave --decimal out. Nobody was asked.",
+    ".": "Correct the file; if it writes 1,5 for one and a half, add --decimal ,. Nobody was asked.",
+    ",": "Correct the file; if it writes 1.5 for one and a half, remove --decimal. Nobody was asked.",
 }
 _QUOTE, _LINE_FEED, _RETURN = b'"\n\r'
 
@@ -104,7 +104,7 @@ def broken(file: Path, problem: Exception, names: Sequence[str] = (), dialect: D
     if count := re.search(r"Expected (\d+) columns, got (\d+)", text):
         return _other_length(file, place, int(count[1]), int(count[2]), names, dialect)
     if "straddling" in text or "out of sync" in text:
-        return FileError(place, "a quotation that does not end", "a complete file; it may have been cut off", _MEND)
+        return FileError(place, "an unclosed quotation mark", "a complete file; it may be truncated", _MEND)
     if value := re.search(r"conversion error to (\w+): (?:invalid value '(.*)')?", text, flags=re.S):
         number = value[1] in ("double", "float")
         remedy = _DECIMAL[dialect.decimal] if number else _MEND
@@ -112,8 +112,8 @@ def broken(file: Path, problem: Exception, names: Sequence[str] = (), dialect: D
     if "Empty CSV" in text:
         return FileError(place, "an empty file", "one with a line of column names", _MEND)
     if "magic bytes" in text or "Truncated" in text or "orrupt" in text or "EOF" in text or "end of stream" in text:
-        return FileError(place, text.split(". ", maxsplit=1)[0], "a complete file; it may have been cut off", _MEND)
-    return FileRecordError(place, text.splitlines()[0], "part of a file that can be read to its end", _MEND, public)
+        return FileError(place, text.split(". ", maxsplit=1)[0], "a complete file; it may be truncated", _MEND)
+    return FileRecordError(place, text.splitlines()[0], "part of a readable file", _MEND, public)
 
 
 def not_utf8(place: str, dialect: Dialect, public: str | None = None) -> ArgumentError:
@@ -138,13 +138,13 @@ def missing_column(column: str, names: Sequence[str], file: Path, dialect: Diale
         remedy = f"Did you mean {likely!r}?"
         text = f"{start}; did you mean {likely!r}?"
     else:
-        remedy = "Check the schema's spelling, and that the first line of a CSV file is its header."
+        remedy = "Check the spelling, and that the first line of a CSV file is its header."
         text = f"{start}, which has {_listing(names)}. {remedy}"
     return FileError(f"column {column!r}", "missing", f"in {file}", remedy, text)
 
 
 def other_separator(names: Sequence[str], dialect: Dialect, file: Path) -> str | None:
-    """What seems to separate the values of a file whose header was read as one name; None where nothing does."""
+    """What seems to separate the values of a file whose header was read as one name; None if nothing does."""
     used = dialect.separator_of(file.name)
     return next((mark for mark in (*SEPARATORS, ",") if mark != used and mark in names[0]), None) if len(names) == 1 else None
 
@@ -155,7 +155,7 @@ def _other_length(file: Path, place: str, expected: int, found: int, names: Sequ
         remedy = f"They seem to be separated by {shown(other)}: add --sep {shown(other)}; nobody was asked."
         return FileError(place, f"{found} values under a header of one", "as many as the header has", remedy)
     if found < expected:
-        return FileError(place, f"{found} values", f"a line of {expected}; the file may have been cut off", _MEND)
+        return FileError(place, f"{found} values", f"a line of {expected}; the file may be truncated", _MEND)
     remedy = f"A value with {shown(dialect.separator_of(file.name))} in it needs quotation marks. {_MEND}"
     return FileError(place, f"{found} values", f"a line of {expected}", remedy)
 
@@ -192,7 +192,7 @@ def count_records(file: Path, block_bytes: int, dialect: Dialect) -> tuple[int, 
 def require_count(file: Path, rows: int, records: int) -> None:
     """Refuse a file of which other rows were read than it has records: marks within values can open a quotation."""
     if rows != records:
-        allowed = "as many as lines; quotation marks have to stand at both ends of a value, and doubled within it"
+        allowed = "one row per line; quotation marks must enclose the whole value, and be doubled within it"
         raise FileError(str(file), f"{rows:,} rows in {records:,} lines", allowed, _MEND)
 
 
@@ -237,9 +237,9 @@ def _count_values(text: str, mark: str) -> int:
 
 
 def _open_quotation(file: Path, row: int) -> ArgumentError:
-    allowed = "one that ends on its line, or is surely one value; the file may have been cut off"
-    remedy = "Mend the file; a table whose values have line breaks can be read from Parquet. Nobody was asked."
-    return FileError(f"{file}, row {row}" if row else f"{file}, its header", "a quotation over several lines", allowed, remedy)
+    allowed = "one that ends on its line, or is clearly one value; the file may be truncated"
+    remedy = "Correct the file; values with line breaks can be read from Parquet. Nobody was asked."
+    return FileError(f"{file}, row {row}" if row else f"{file}, its header", "a quoted value over several lines", allowed, remedy)
 
 
 def refuse_other_content(file: Path) -> None:
@@ -312,7 +312,7 @@ class Piece:
         return self.batch.column(name)
 
     def where(self, index: int) -> str:
-        """Return a record's place, for whoever has to find it."""
+        """Return a record's place, so that it can be found."""
         return f"{self.file}, row {self.first + index}"
 
 
@@ -373,7 +373,7 @@ class Source:
         return rows
 
     def ends_oddly(self) -> Path | None:
-        """Find a CSV file whose last line is not ended: it may have been cut off within a value."""
+        """Find a CSV file whose last line is not ended: it may be truncated within a value."""
         for file in self.files:
             if file.suffix not in (".csv", ".tsv") or not file.stat().st_size:
                 continue
@@ -389,7 +389,7 @@ def _files(path: Path) -> list[Path]:
     if not path.exists():
         if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):  # a path has one slash where an address has two
             address = str(path).replace(":/", "://", 1)
-            text = f"{address}: this is an address, and files are not fetched. Download it first."
+            text = f"{address}: this is an address, and files are not downloaded. Download it first."
             raise FileError(address, "an address", "a file or folder", "Download it first.", text)
         raise FileError(str(path), "no such file or folder", "there", "Check the path.", f"{path}: no such file or folder exists.")
     if path.is_dir():
@@ -398,14 +398,14 @@ def _files(path: Path) -> list[Path]:
         if not kinds and picture_files(path):
             return [path]  # read as one table of pictures and their folders' names
         if len(kinds) != 1:
-            mixture = "CSV and Parquet together" if kinds else "neither CSV nor Parquet nor PNG in it"
+            mixture = "CSV and Parquet together" if kinds else "no CSV, Parquet or PNG file in it"
             raise FileError(str(path), mixture, "a folder of files of one kind", f"Their names end with {endings}.")
         return files
     if path.suffix.lower() in _WORKBOOKS:
         raise workbook(path)
     if _kind(path) is None:
         remedy = "Save it as CSV or Parquet."
-        raise FileError(str(path), "a file of another kind", f"one whose name ends with one of {endings}", remedy)
+        raise FileError(str(path), "an unsupported kind of file", f"a file whose name ends with one of {endings}", remedy)
     return [path]
 
 
@@ -459,7 +459,7 @@ def _refuse_pictures(file: Path, types: dict[str, Any] | None) -> None:
     """Refuse a picture in a cell of CSV."""
     for name, kind in (types or {}).items():
         if pa.types.is_list(kind):
-            remedy = "Give a Parquet file or a folder of PNG files; or state one column per pixel in place of the picture."
+            remedy = "Use a Parquet file or a folder of PNG files, or declare one column per pixel instead of the picture."
             raise FileError(f"{file}, column {name!r}", "a picture in CSV", "in Parquet or a folder", remedy)
 
 
@@ -487,7 +487,7 @@ def _opened(what: Any, convert: Any, dialect: Dialect, name: str, over_lines: bo
 
 
 def _require_text(file: Path, batch: Any, dialect: Dialect) -> None:
-    """Refuse columns that are read as bytes because they are no text."""
+    """Refuse columns that are read as bytes because they are not a text."""
     for field in batch.schema:
         if pa.types.is_binary(field.type):
             raise not_utf8(f"{file}, column {field.name!r}", dialect)
@@ -524,7 +524,7 @@ def decoded(column: Any) -> Any:
 def numbers(column: Any, decimal: str = ".") -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Numbers from bytes or text as CSV's are read, NaN where there is none; and where there is a number, or nothing.
 
-    `decimal` is the mark before fractions. Where it is a comma, a text with a point is no number, as in Arrow.
+    `decimal` is the mark before fractions. Where it is a comma, a text with a point is not a number, as in Arrow.
     """
     texts = decoded(column)
     undecoded = np.asarray(compute.and_(compute.is_null(texts), compute.is_valid(column)))

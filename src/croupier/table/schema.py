@@ -33,7 +33,7 @@ __all__ = [
 
 # TOML for schemas: keys that are taken out one by one, so that unknown ones are refused by name, and values as text.
 
-PUBLIC = "State what everybody may know without having seen the data."
+PUBLIC = "State only what is public, without having seen the data."
 
 
 class Keys:
@@ -62,7 +62,7 @@ class Keys:
         if self._left:
             self._refuse_misspelt(self._known)
             odd = next(iter(self._left))
-            known = f"Known here are {', '.join(self._known)}."
+            known = f"Allowed keys: {', '.join(self._known)}."
             raise FileError(self._name, f"unknown key {odd!r}", "left out", known, f"{self._name}: unknown key {odd!r}. {known}")
 
     def _refuse_misspelt(self, known: list[str]) -> None:
@@ -132,7 +132,7 @@ class Numeric:
 
 
 def outwards(low: float, high: float) -> tuple[float, float]:
-    """The range rounded outwards to two digits of its width: a round figure, and none of somebody's."""
+    """The range rounded outwards to two digits of its width: a round figure, not one person's value."""
     unit = 10.0 ** (math.floor(math.log10(high - low)) - 1)
     digits = max(0, -round(math.log10(unit)))
     return round(math.floor(low / unit) * unit, digits), round(math.ceil(high / unit) * unit, digits)
@@ -217,7 +217,7 @@ def _category(name: str, levels: tuple[str, ...], unknown: str, reference: Any) 
     if reference is not None:
         reference = as_text(reference).strip()
         if reference not in levels or len(levels) < 2:
-            remedy = "The others are counted against it: name one of two levels or more."
+            remedy = "The other levels are compared with it: name one of at least two levels."
             raise ArgumentError(f"{name}.reference", reference, f"one of the levels {', '.join(levels[:20])}", remedy)
     return Category(levels, unknown, reference)
 
@@ -231,7 +231,7 @@ def labels_from(name: str, values: Any, at_least: int) -> tuple[Label, ...]:
     text, times = Counter(as_text(value).strip() for value in values).most_common(1)[0]
     if times > 1:
         raise ArgumentError(
-            name, Found(f"has {text!r} {times} times"), "a list in which everything is there once", "Spaces around do not count."
+            name, Found(f"has {text!r} {times} times"), "a list without duplicates", "Surrounding spaces do not count."
         )
     return tuple(value.strip() if isinstance(value, str) else value for value in values)
 
@@ -242,7 +242,7 @@ def range_from(name: str, ends: Any) -> tuple[float, float]:
         raise ArgumentError(name, ends, "[low, high]", PUBLIC)
     low, high = (real(name, end, above=-_LIMIT, below=_LIMIT, remedy=PUBLIC) for end in ends)
     if not (low < high and math.isfinite(2 / (high - low))):
-        remedy = "A column that is the same for everybody says nothing: leave it out."
+        remedy = "Correct the range; leave out a column that is the same for everybody."
         raise ArgumentError(name, Found(f"has low = {low:g}, high = {high:g}"), "low < high", remedy)
     return low, high
 
@@ -257,7 +257,7 @@ def _shape(name: str, sides: Any) -> tuple[int, int]:
 
 def _flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise ArgumentError(name, value, "true or false", "true adds a feature that says where the number is missing.")
+        raise ArgumentError(name, value, "true or false", "true adds a feature that says whether the number is missing.")
     return value
 
 
@@ -291,7 +291,7 @@ def features_of(name: str, column: Column) -> tuple[str, ...]:
 
 # Where a schema comes from that was read off the data privately, and who was set aside for it.
 
-_REMEDY = "Leave this table as croupier describe wrote it."
+_REMEDY = "Keep this table as croupier describe wrote it."
 
 
 @dataclass(frozen=True)
@@ -309,7 +309,7 @@ class Described:
     aside : HoldOut, optional
         Who was asked, where a share of the people was set aside: fits leave them out.
     rows : int, optional
-        Rows of the table from which they were set aside by their places; None where they were by their names.
+        Rows of the table from which they were set aside by their places; None if they were by their names.
     """
 
     epsilon: float
@@ -347,13 +347,13 @@ class Described:
     def require_rows(self, rows: int) -> None:
         """Refuse a table of another length than that from which people were set aside by their places."""
         if self.rows not in (None, rows):
-            remedy = "People were set aside by their places in that file: give the same file, in the same order; nobody was asked."
+            remedy = "People were set aside by their position in that file: use the same file, in the same order; nobody was asked."
             raise ArgumentError("DATA", Found(f"has {rows:,} rows"), f"the {self.rows:,} rows that were described", remedy)
 
     def require_user(self, name: str, user: str | None, was: str | None) -> None:
         """Refuse another user column than that by which people were set aside."""
         if self.aside is not None and user != was:
-            remedy = "Describe the data again with this user column, or leave it as it was."
+            remedy = "Describe the data again with this user column, or keep the old one."
             raise ArgumentError(name, user, "as it was when people were set aside for the schema", remedy)
 
     def rest(self, user: str | None) -> Part | None:
@@ -369,16 +369,16 @@ class Described:
             return ["The schema was described with a seed: NOT PRIVATE, and no guarantee covers it."]
         if self.aside is None and promise is None:
             return [
-                f"The schema was described at {own}; nothing is promised to people who are in the fit too, which is NOT private."
+                f"The schema was described at {own}; people who are also in the fit, which is NOT private, are promised nothing."
             ]
         if self.aside is None and promise is not None:
             epsilon, delta = promise
             both = f"epsilon {round_up(self.epsilon + epsilon)}, delta {round_up(self.delta + delta)}"
-            return [f"The schema was described at {own}; anyone who is in both has at most {both} altogether."]
-        by = "place in the file, whose order must not have changed" if self.rows is not None else "name"
+            return [f"The schema was described at {own}; anyone who is in both has at most {both} in total."]
+        by = "position in the file, whose order must not have changed" if self.rows is not None else "name"
         others = "the others have only what this fit promises" if promise else "nothing is promised to the others: NOT private"
         return [
-            f"{self.users:,} people were set aside for the schema, by their {by}: they are left out here, and have {own} from it; "
+            f"{self.users:,} people were set aside for the schema, by {by}: they are left out here and have {own} from it; "
             f"{others}."
         ]
 
@@ -425,7 +425,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Schema:
-    """Everything that is taken as public about a table.
+    """Everything that is treated as public about a table.
 
     Parameters
     ----------
@@ -475,7 +475,7 @@ class Schema:
         Raises
         ------
         ArgumentError
-            Where the column has another role.
+            If the column has another role.
         """
         if user is not None and self.described is not None:
             self.described.require_user("user_column", user, self.user)
@@ -497,7 +497,7 @@ class Schema:
         Raises
         ------
         ArgumentError
-            Where that is not so.
+            If that is not so.
         """
         return _checked(self, name)
 
@@ -518,7 +518,7 @@ class Schema:
         Raises
         ------
         ArgumentError
-            Where the file cannot be read, or states something that is not known.
+            If the file cannot be read, or states something unknown.
         """
         try:
             text = Path(path).read_text(encoding="utf-8")
@@ -547,7 +547,7 @@ class Schema:
         Raises
         ------
         ArgumentError
-            Where it is no TOML, or has a key that is not known, which is named.
+            If it is no TOML, or has a key that is not known, which is named.
         """
         try:
             values = tomllib.loads(text)
@@ -574,19 +574,19 @@ class Schema:
         Raises
         ------
         ArgumentError
-            Where a key is missing or not known, or a value is outside its range.
+            If a key is missing or not known, or a value is outside its range.
         """
         keys = Keys(name, values)
         version = keys.get("version", VERSION)
         if version != VERSION:
-            remedy = "It was written for another version of croupier: use that one, or rewrite it (docs/files.md)."
+            remedy = "It was written for another version of croupier: use that version, or rewrite it (docs/files.md)."
             raise ArgumentError(f"{name}: version", version, str(VERSION), remedy)
         columns = keys.get("columns", {})
         schema = cls(
             columns={column: column_from(f"{name}: columns.{column}", facts) for column, facts in Keys(name, columns).items()},
             target=_target(f"{name}: target", keys.need("target")),
             user=keys.get("user", None),
-            rows=one_of(f"{name}: rows", keys.get("rows", "unit"), ROWS, "'unit' divides every row by its own length."),
+            rows=one_of(f"{name}: rows", keys.get("rows", "unit"), ROWS, "'unit' divides every row by its length."),
             described=None
             if (release := keys.get("described", None)) is None
             else Described.from_dict(release, f"{name}: described"),
@@ -660,13 +660,15 @@ def _checked(schema: Schema, name: str = "schema") -> Schema:
     roles = {"target.column": schema.target.column} | ({} if schema.user is None else {"user": schema.user})
     for role, column in roles.items():
         if not isinstance(column, str) or not column:
-            raise ArgumentError(f"{name}: {role}", column, "the name of a column", "Write it as it stands in the file.")
+            raise ArgumentError(f"{name}: {role}", column, "the name of a column", "Write it as in the file.")
         if column in schema.columns:
             raise ArgumentError(
                 f"{name}: {role}", column, "a column that is not a feature", f"Delete [columns.{key_text(column)}]."
             )
     if schema.user == schema.target.column:
-        raise ArgumentError(f"{name}: user", schema.user, "another column than the target", "A row's owner is not its target.")
+        raise ArgumentError(
+            f"{name}: user", schema.user, "another column than the target", "The owner of a row cannot be the target."
+        )
     if schema.described is not None and (schema.described.rows is None) != (schema.user is not None):
         schema.described.require_user(f"{name}: user", schema.user, "another" if schema.user is None else None)
     if not schema.columns:
@@ -674,7 +676,7 @@ def _checked(schema: Schema, name: str = "schema") -> Schema:
     if schema.features is not None:
         if schema.rows != "unit":
             remedy = "Rows have length 1 after a map: leave rows out."
-            raise ArgumentError(f"{name}: rows", schema.rows, "'unit' where features are given", remedy)
+            raise ArgumentError(f"{name}: rows", schema.rows, "'unit' if features are given", remedy)
         entries = sum(len(features_of(column, facts)) for column, facts in schema.columns.items())
         try:
             FeatureMap.from_dict(schema.features).outputs(entries)

@@ -76,7 +76,7 @@ def test_a_device_that_is_asked_twice_refuses():
     for words in (WORDS, other):
         reply = ask(app, words, grid=grid)
         assert reply.has_error()
-        assert "answered in this run already" in reply.error.reason
+        assert "already answered in this run" in reply.error.reason
 
 
 def test_a_budget_remembers_beyond_a_run(tmp_path):
@@ -84,7 +84,7 @@ def test_a_budget_remembers_beyond_a_run(tmp_path):
     assert not ask(app).has_error()
     assert (tmp_path / "budget-1.json").exists()
     again = ask(app)  # another run of Flower, with a fresh state
-    assert "answered this run before" in again.error.reason
+    assert "already answered this run" in again.error.reason
 
 
 def tampered(**changes) -> str:
@@ -112,7 +112,7 @@ def test_a_plan_that_promises_less_than_it_says_is_refused():
         ({"max_epsilon": 7.9}, "max_epsilon"),
         ({"max_delta": 1e-5}, "max_epsilon"),
         ({"max_epsilon_if_watched": 8.0}, "max_epsilon_if_watched"),
-        ({"neighbours": "replace-one"}, "replace-one is demanded"),
+        ({"neighbours": "replace-one"}, "demands replace-one"),
     ],
 )
 def test_the_owner_s_limits_hold(limits, reason):

@@ -38,7 +38,7 @@ MOST_POINTS = 240
 _FRESH, _NEWS = 0.5, 30.0
 # What is said of a run whose sums cannot be told from noise, and how often noise alone passes for that.
 NOISE_ALONE = (
-    "the sums of all rounds cannot be told from noise alone: nobody may have come, or too few. Ask the shuffler's operator, "
+    "the sums of all rounds are indistinguishable from noise: perhaps nobody came, or too few people. Ask the shuffler's operator, "
     "who alone can know; do not use the model"
 )
 _ALL_BUT = 0.999
@@ -54,7 +54,7 @@ class Heard:
 
 
 class Dashboard:
-    """The state of a run for whoever looks at it, made anew at most twice a second however many look."""
+    """The state of a run for whoever looks at it, made anew at most twice per second however many look."""
 
     def __init__(self, population: RemotePopulation) -> None:
         self._population = population
@@ -193,7 +193,7 @@ def _noise(schedule: Schedule) -> list[dict[str, Any]]:
 def _people(task: Task, answered: Sequence[Answered]) -> int | None:
     """People who have answered, each once; where all are asked in every round, those who answered the last.
 
-    None where lots are secret: nobody can say.
+    None if lots are secret: nobody can say.
     """
     if task.secret is not None:
         return None
@@ -251,7 +251,7 @@ def plan_words(task: Task, number: int) -> list[list[str]]:
         "a round ends": ends,
         "honest in a round": _honest_words(task, phase, unit),
         "vectors" if query.once else "gradients": f"{plan.dim:,} coordinates, clipped to length {plan.norm:.4g}",
-        "message": f"{plan.levels:,} levels and {plan.noise_bits:,} noise bits of probability {plan.noise_probability:.4g} a "
+        "message": f"{plan.levels:,} levels and {plan.noise_bits:,} noise bits of probability {plan.noise_probability:.4g} per "
         "coordinate",
         "transport": f"{task.transport}: {TRANSPORTS[task.transport].description}",
         "noise": f"{of_mean:.3g} in a coordinate of the mean, {plan.inflation:.4g} times a trusted curator's",
@@ -310,13 +310,14 @@ def promise_words(schedule: Schedule, release: str = "model") -> dict[str, str]:
     promise = words.PromiseWords(
         claim=claim, neighbours=guarantee.neighbours, honest=guarantee.honest, watched=watched, release=release
     )
-    lots = f" Assumed of the lots. {words.DEPLOYED_LOTS}" if watched else ""
+    lots = f" Assumptions about the lots. {words.DEPLOYED_LOTS}" if watched else ""
     if (plan := schedule.phases[0].lots) is not None and plan.blanks is not None:
         lots += f" {words.COUNTED_BLANKS.format(size=plan.size, people=plan.least_people - plan.most_excluded)}"
     return {
         "short": f"epsilon {round_up(epsilon)}, delta {round_up(claim.delta)}",
         "words": " ".join(filter(None, (promise.meaning, promise.guess, promise.if_watched))),
-        "if": f"Assumed of the shuffler. {words.SHUFFLER}{lots} Assumed of the others. {promise.crowd} {words.RECORDS['refuse']}",
+        "if": f"Assumptions about the shuffler. {words.SHUFFLER}{lots} Assumptions about the others. {promise.crowd} "
+        f"{words.RECORDS['refuse']}",
         "proved": words.certified_line(guarantee, epsilon),
     }
 

@@ -311,7 +311,7 @@ class RemotePopulation:
 
     @property
     def turnout(self) -> float:
-        """The fraction of users that is counted on to come to their round, where lots are secret."""
+        """The fraction of users that is relied on to come to their round, where lots are secret."""
         lots = self.task.schedule.phases[0].lots
         return 1.0 if lots is None else lots.turnout
 

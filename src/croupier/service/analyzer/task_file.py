@@ -25,7 +25,7 @@ from ..wire.queries import STATISTICS, StatisticQuery, TrainingQuery, clients_sc
 from ..wire.task import LONGEST_PACE, PACE, ROUND_SECONDS, TURNOUT, SecretRounds, Task, check_secrecy, chosen_transport
 from ..wire.transports import LONG_TRANSPORT, TRANSPORTS
 
-# The share of users that is counted on unless the file says otherwise, and for how many seconds a round then waits for the others.
+# The share of users that is relied on unless the file says otherwise, and for how many seconds a round then waits for the others.
 HONEST, PATIENCE = 0.9, 3600.0
 # The most characters of a task's name, as documents.json has it.
 _LONGEST_NAME = 500
@@ -90,35 +90,41 @@ class TaskFile:
             fits = wanted is not None and isinstance(value, (int, float) if wanted is float else wanted)
             if wanted is None or not fits or isinstance(value, bool) != (wanted is bool):
                 allowed = f"a {wanted.__name__}" if wanted else f"one of {', '.join(FIELDS)}"
-                raise ArgumentError(f"{path}: {name}", value, allowed, "Mend the file.")
+                raise ArgumentError(
+                    f"{path}: {name}", value if wanted else Found("is not a known key"), allowed, "Correct the file."
+                )
         if len(called := values.get("name", "")) > _LONGEST_NAME:
-            remedy = "Clients keep it on their ledgers: shorten it."
+            remedy = "Shorten it: clients keep it in their ledgers."
             raise ArgumentError(f"{path}: name", Found(f"has {len(called)} characters"), f"at most {_LONGEST_NAME}", remedy)
         for name in ("schema", "users", "shuffler_key"):
             if name not in values:
-                raise ArgumentError(f"{path}: {name}", None, "given", "Mend the file.")
+                raise ArgumentError(f"{path}: {name}", None, "given", "Correct the file.")
         facts = clients_schema(path.parent / values["schema"])
         names = ("rounds", "radius", "max_inflation", "honest", "rule", "invalid")
         passed = {"honest": HONEST} | {name: values[name] for name in names if name in values}
         blanks(passed.get("invalid", "refuse"))
-        how = one_of("interactivity", values.get("interactivity", "sequential"), ("sequential", "full"), "Mend the file.")
+        how = one_of("interactivity", values.get("interactivity", "sequential"), ("sequential", "full"), "Correct the file.")
         parameters = {"epsilon": float(values.get("epsilon", 1.0)), "interactivity": how} | passed
         keys = path.parent / values["enroller"] if "enroller" in values else None
         enroller = EnrollerKeys.load(keys) if keys is not None and keys.exists() else None
         return cls(
             facts,
             Request(task_for(facts, values.get("task")), parameters, values.get("delta")),
-            whole("users", values["users"], at_least=2, remedy="Say how many users take part."),
-            one_of("transport", values["transport"], tuple(TRANSPORTS), "Mend the file.") if "transport" in values else None,
+            whole("users", values["users"], at_least=2, remedy="State how many users take part."),
+            one_of("transport", values["transport"], tuple(TRANSPORTS), "Correct the file.") if "transport" in values else None,
             values["shuffler_key"],
             values.get("patience", PATIENCE if passed["honest"] < 1 else None),
             values.get("name", ""),
             real(
-                "pace", values.get("pace", PACE), above=0, at_most=LONGEST_PACE, remedy="A round waits a minute for who has asked."
+                "pace",
+                values.get("pace", PACE),
+                above=0,
+                at_most=LONGEST_PACE,
+                remedy="A round waits a minute for each user who has asked.",
             ),
             _lots(values, enroller),
             SecretRounds(float(values.get("round_seconds", values.get("patience", ROUND_SECONDS))), values.get("cover", False)),
-            real("turnout", values.get("turnout", TURNOUT), above=0, at_most=1, remedy="Say which share of users comes."),
+            real("turnout", values.get("turnout", TURNOUT), above=0, at_most=1, remedy="State which share of users comes."),
             path.parent / values.get("output", "model.json"),
             enroller,
             None if keys is None or enroller is not None else keys,
@@ -179,12 +185,12 @@ def servable(task: Task) -> Task:
     """Return a task that can be served as it is; what roles and clients would refuse is refused here, in words of the file."""
     check_enroller(task.enroller, task.schedule, task.transport)
     if task.secret is None and task.schedule.honest < 1 and task.patience is None:
-        remedy = "Say for how many seconds a round waits for the users that were drawn for it: some may not come."
+        remedy = "State how many seconds a round waits for the users drawn for it: some may not come."
         raise ArgumentError("patience", None, f"given where honest is {task.schedule.honest}", remedy)
     try:
         task.most_batch_bytes()
     except WireError as problem:
-        raise ArgumentError("transport", task.transport, f"{LONG_TRANSPORT} ({problem})", "Mend the file.") from None
+        raise ArgumentError("transport", task.transport, f"{LONG_TRANSPORT} ({problem})", "Correct the file.") from None
     return task
 
 
@@ -255,14 +261,16 @@ class QueryFile:
             wanted = QUERY_FIELDS.get(name)
             if wanted is None or not isinstance(value, wanted if wanted is not float else (int, float)) or isinstance(value, bool):
                 allowed = f"a {wanted.__name__}" if wanted else f"one of {', '.join(QUERY_FIELDS)}"
-                raise ArgumentError(f"{path}: {name}", value, allowed, "Mend the file.")
+                raise ArgumentError(
+                    f"{path}: {name}", value if wanted else Found("is not a known key"), allowed, "Correct the file."
+                )
         kind = STATISTICS[one_of(f"{path}: query", values["query"], tuple(STATISTICS), "Leave it out to train a model.")]
         for name in ("users", "shuffler_key", *kind.in_file):
             if name not in values and name not in kind.optional:
-                raise ArgumentError(f"{path}: {name}", None, "given", "Mend the file.")
-        users = whole("users", values["users"], at_least=2, remedy="Say how many users take part.")
+                raise ArgumentError(f"{path}: {name}", None, "given", "Correct the file.")
+        users = whole("users", values["users"], at_least=2, remedy="State how many users take part.")
         guess = TableGuess.load(path.parent / values["guess"]) if "guess" in values else None
-        honest = real("honest", values.get("honest", HONEST), above=0, at_most=1, remedy="1 counts on everybody.")
+        honest = real("honest", values.get("honest", HONEST), above=0, at_most=1, remedy="1 means everybody.")
         return cls(
             kind.of_file(values, path.parent),
             guess,
@@ -270,12 +278,16 @@ class QueryFile:
             float(values.get("epsilon", 1.0)),
             float(values.get("delta", default_delta(users))),
             honest,
-            one_of("transport", values["transport"], tuple(TRANSPORTS), "Mend the file.") if "transport" in values else None,
+            one_of("transport", values["transport"], tuple(TRANSPORTS), "Correct the file.") if "transport" in values else None,
             values["shuffler_key"],
             values.get("patience", PATIENCE if honest < 1 else None),
             values.get("name", ""),
             real(
-                "pace", values.get("pace", PACE), above=0, at_most=LONGEST_PACE, remedy="A round waits a minute for who has asked."
+                "pace",
+                values.get("pace", PACE),
+                above=0,
+                at_most=LONGEST_PACE,
+                remedy="A round waits a minute for each user who has asked.",
             ),
             path.parent / values.get("output", "answer.json"),
             EnrollerKeys.load(path.parent / values["enroller"]) if "enroller" in values else None,
@@ -287,7 +299,7 @@ class QueryFile:
         return self.asked_transport or chosen_transport(self._draft)
 
     def task(self) -> Task:
-        """The task that clients see: one open round, or one a day."""
+        """The task that clients see: one open round, or one per day."""
         return servable(self._draft(self.transport))
 
     def _draft(self, transport: str) -> Task:

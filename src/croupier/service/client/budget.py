@@ -67,10 +67,10 @@ class BudgetLimit(Limit):
     seconds: float
 
     def __post_init__(self) -> None:
-        remedy = "Say what all tasks together may learn about you within one period."
+        remedy = "State how much all tasks together may learn about you within one period."
         real("budget epsilon", self.epsilon, above=0, remedy=remedy)
         real("budget delta", self.delta, above=0, below=1, remedy=remedy)
-        real("period", self.seconds, above=0, remedy="Give days, hours or weeks, such as 365d.")
+        real("period", self.seconds, above=0, remedy="Use days, hours or weeks, such as 365d.")
         super().__post_init__()
 
     def __str__(self) -> str:
@@ -142,7 +142,7 @@ class DeviceBudget:
         Returns
         -------
         BudgetLimit or None
-            None where tasks are counted without one.
+            None if tasks are counted without one.
         """
         return self._read()[0]
 
@@ -189,7 +189,7 @@ class DeviceBudget:
         Raises
         ------
         RefusedTaskError
-            Where the limit would not be kept.
+            If the limit would not be kept.
         """
         limit, entries = self._read()
         if limit is not None:
@@ -228,7 +228,7 @@ class DeviceBudget:
         Raises
         ------
         RefusedTaskError
-            Where the limit would not be kept. Nothing was written down.
+            If the limit would not be kept. Nothing was written down.
         """
         with self._alone():
             limit, entries = self._read()
@@ -272,7 +272,7 @@ class DeviceBudget:
         Returns
         -------
         float
-            At the limit's delta, or 1e-6 where there is no limit; infinite where slacks are beyond a quarter of it.
+            At the limit's delta, or 1e-6 where there is no limit; infinite if slacks are beyond a quarter of it.
         """
         limit, _ = self._read()
         return spent([entry.guarantee for entry in self.entries()], limit.delta if limit else COMMON_DELTA, watched=watched)
@@ -346,15 +346,15 @@ class DeviceBudget:
         Raises
         ------
         ArgumentError
-            Where there is no ledger but its lock, or a task was answered.
+            If there is no ledger but its lock, or a task was answered.
         """
         # the ledger is written before the lock, and never deleted: a lock without a ledger is what somebody left of it
         if self.path.exists() or not (self._lock.exists() or answered):
             return
         left = f"; {self._lock} and what was answered would count as nothing" if self._lock.exists() else ""
-        remedy = "Bring it back: without it your limit is gone, and what you have answered is not counted. If it is lost, "
-        remedy += "delete its lock, if that is there, and begin a new one by croupier join --budget-epsilon EPSILON alone."
-        raise ArgumentError("budget file", str(self.path), f"there, as tasks were answered by it{left}", remedy)
+        remedy = "Restore it: without it your limit is gone, and your earlier answers are not counted. If it is lost, "
+        remedy += "delete its lock, if there is one, and start a new ledger: croupier join --budget-epsilon EPSILON, alone."
+        raise ArgumentError("budget file", str(self.path), f"present, because tasks were answered with it{left}", remedy)
 
     @property
     def _lock(self) -> Path:
@@ -367,7 +367,7 @@ class DeviceBudget:
         try:
             return _parsed(self.path.read_text(encoding="utf-8"))
         except (ValueError, KeyError, TypeError, AttributeError):
-            remedy = "Bring it back: without it you might reveal more than you allow."
+            remedy = "Restore it: without it you might reveal more than you allow."
             raise ArgumentError("budget file", str(self.path), f"a {FORMAT} of version {VERSION}", remedy) from None
 
     def _write(self, limit: BudgetLimit | None, entries: Sequence[BudgetEntry]) -> None:
@@ -378,7 +378,7 @@ class DeviceBudget:
             if _parsed(text) != (limit, list(entries)):
                 raise ValueError
         except (ValueError, KeyError, TypeError, AttributeError):
-            remedy = "It was not written, since it could not be read back; nothing was sent. Report this as a bug."
+            remedy = "It was not written, because it could not be read back; nothing was sent. Report this as a bug."
             raise ArgumentError(
                 "budget entry", [asdict(entry) for entry in entries][-1:], "made of texts and numbers", remedy
             ) from None
@@ -412,7 +412,7 @@ class DeviceBudget:
                     break
                 except OSError:
                     if time.monotonic() >= deadline:
-                        remedy = "Wait until the other process has ended."
+                        remedy = "Wait until the other process ends."
                         raise ArgumentError("budget file", str(self.path), "used by one process at a time", remedy) from None
                     time.sleep(0.05)
             yield

@@ -62,10 +62,10 @@ class ClientPolicy:
         enroller: str | None = None,
     ) -> Self:
         """Take what a client's owner says."""
-        remedy = "It is the weakest promise that you accept for the whole task."
+        remedy = "It is the largest epsilon that you accept for the whole task."
         watched = max_epsilon_if_watched
         if watched != math.inf:
-            inf = "It is the weakest promise to an attacker who also knows when you answered; inf demands none."
+            inf = "It is the largest epsilon that you accept against an attacker who also knows when you answered; inf: any."
             watched = real("max_epsilon_if_watched", watched, above=0, remedy=inf)
         epsilon = real("max_epsilon", max_epsilon, above=0, remedy=remedy)
         delta = real("max_delta", max_delta, above=0, below=1, remedy=remedy)
@@ -181,7 +181,7 @@ def mean_when_due(task: Task, task_round: TaskRound, records: Records, due: floa
 
 
 def when_due(compute: Callable[[], T], due: float | None) -> T | None:
-    """What is computed, when it is due and no sooner; None where it is not ready by then."""
+    """What is computed, when it is due and no sooner; None if it is not ready by then."""
     if due is None:
         return compute()
     computed = run_in_thread(compute)
@@ -351,7 +351,7 @@ class Client:
         Returns
         -------
         int or None
-            None where no round is open.
+            None if no round is open.
         """
         task, data = self.task(), self._sent("/v1/round")
         return TaskRound.read(Document.from_bytes(data), task, self._key).number if data else None
@@ -453,7 +453,7 @@ class Client:
         Returns
         -------
         Sent or None
-            None where there is nothing to answer, or it was answered before.
+            None if there is nothing to answer, or it was answered before.
         """
         return self.answer(lambda: (X, y), random=random)
 
@@ -472,7 +472,7 @@ class Client:
         Returns
         -------
         Sent or None
-            None where there is nothing to answer, or it was answered before.
+            None if there is nothing to answer, or it was answered before.
 
         Raises
         ------
@@ -502,7 +502,7 @@ class Client:
         Returns
         -------
         Sent or None
-            None where there is nothing to answer, or it was answered before.
+            None if there is nothing to answer, or it was answered before.
 
         Raises
         ------
@@ -565,7 +565,7 @@ class Client:
     def _vector(
         self, task: Task, task_round: TaskRound, records: Records, due: float | None
     ) -> tuple[NDArray[np.float64] | None, dict[str, Any]]:
-        """What is answered, None where that is a blank, and what is kept with the answer.
+        """What is answered, None if that is a blank, and what is kept with the answer.
 
         Where devices remember, it is one coordinate of a vector over all rounds. Records that are not ready in time do not count
         then, whatever they are; what has counted before does.
@@ -609,7 +609,7 @@ class Client:
         if len(answers) < charged:
             raise RefusedTaskError(
                 f"{self._memory.folder / 'ledger.jsonl'} remembers {len(answers)} of the {charged} answers to this task that "
-                f"{self.budget.path} counts: another one could reveal more than is promised. Bring the file back, or use the "
+                f"{self.budget.path} counts: another one could reveal more than is promised. Restore the file, or use the "
                 "folder that has answered; if it is lost, leave this task. Other tasks can be answered. Nothing was sent."
             )
         elsewhere = [entry for entry in answers if entry["phase"] != task_round.phase]

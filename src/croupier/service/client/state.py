@@ -31,7 +31,7 @@ class Memory:
             try:
                 lock(file.fileno())
             except OSError:
-                remedy = "Wait until the other one has ended: one user answers once."
+                remedy = "Wait until the other one ends: one user answers once."
                 raise ArgumentError("folder", str(self.folder), "used by one process at a time", remedy) from None
             yield
 
@@ -50,7 +50,7 @@ class Memory:
         known = [entry for entry in map(json_object, lines) if entry and {"slot", "task", "round", "phase"} <= set(entry)]
         if len(known) < len(lines):
             allowed = "a ledger that can be read"
-            raise ArgumentError("folder", str(file), allowed, "Bring it back: without it you might answer twice.")
+            raise ArgumentError("folder", str(file), allowed, "Restore it: without it you might answer twice.")
         return known
 
     def count(self, entry: dict[str, Any]) -> None:
@@ -68,7 +68,7 @@ class Memory:
             if told is not None and type(told) is not int:
                 raise ValueError
         except ValueError:
-            remedy = "Bring it back: without it a shuffler could tell you another lot."
+            remedy = "Restore it: without it a shuffler could tell you another lot."
             raise ArgumentError("folder", str(file), "a lot that can be read", remedy) from None
         return (told,)
 
@@ -116,10 +116,10 @@ class Wallet:
             answer = server.send("/v1/tokens", requests.to_bytes(), {"Authorization": f"Bearer {invitation}"})
         except ServerError as refusal:
             if refusal.status == 401:
-                remedy = "Copy it as it was printed, or ask whoever invites people."
+                remedy = "Copy it as it was printed, or ask the person who invited you."
                 raise ArgumentError("invitation", NOT_SHOWN, "one that the enroller knows", remedy) from None
             if refusal.status == 409:
-                remedy = "Use the folder (--dir) that they were collected in: a person gets them once."
+                remedy = "Use the folder (--dir) in which they were collected: each person gets them once."
                 raise ArgumentError("invitation", NOT_SHOWN, "one whose tokens were not collected elsewhere", remedy) from None
             raise ServerError(refusal.status, f"the enroller: {str(refusal).strip()}") from None
         tokens = requests.tokens(answer, self._task, self._enroller)
@@ -153,6 +153,6 @@ class Wallet:
         try:
             values: list[Any] = json.loads(path.read_text())
         except (OSError, ValueError):
-            remedy = "Bring it back: the enroller signs no other tokens for you."
+            remedy = "Restore it: the enroller signs no other tokens for you."
             raise ArgumentError("folder", str(path), "a file that can be read", remedy) from None
         return values

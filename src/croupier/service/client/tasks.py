@@ -43,7 +43,7 @@ class ListedTask:
 
 
 def listed_tasks(server: Server) -> list[ListedTask] | None:
-    """The tasks that a shuffler lists; None where it serves one task, at its own address."""
+    """The tasks that a shuffler lists; None if it serves one task, at its own address."""
     try:
         answer = server.send("/v1/tasks")
     except ServerError as refusal:

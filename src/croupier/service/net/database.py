@@ -170,7 +170,7 @@ class Database:
             return bool(connection.execute(select(self._ended.c.heard)).scalar())
 
     def trouble(self) -> str:
-        """Why nothing can be written now; empty where it can. It is tried, at most every few seconds."""
+        """Why nothing can be written now; empty if it can. It is tried, at most every few seconds."""
         when, found = self._checked
         if time.monotonic() < when + _CHECKED:
             return found

@@ -49,7 +49,7 @@ class Host(Protocol):
         """A task's app, or why there is none."""
 
     def only(self) -> str | None:
-        """The name of the only task that is served; None where there are several, or none."""
+        """The name of the only task that is served; None if there are several, or none."""
 
     def add(self, values: dict[str, Any], operator: Operator) -> str:
         """Add a task that an operator describes; returns its name."""

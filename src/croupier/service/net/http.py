@@ -42,7 +42,7 @@ def require_private_way(url: str, name: str = "shuffler") -> None:
     except ValueError:
         here = False
     if parts.scheme != "https" and not (parts.scheme == "http" and here):
-        remedy = f"Use the {name}'s https address: over plain http anybody on the way reads your token and answers in your place."
+        remedy = f"Use the {name}'s https address: over plain http others can read your token and answer in your place."
         raise ArgumentError(name, url, "an https address, or http on this machine", remedy)
 
 
@@ -67,7 +67,7 @@ class ServerError(Exception):
     Parameters
     ----------
     status : int or None
-        The HTTP status; None where there was no answer.
+        The HTTP status; None if there was no answer.
     reason : str
         What the server said, or why it could not be reached.
     for_good : bool, default False

@@ -92,7 +92,7 @@ class AddressLimit:
         return self._address({"client": client, "headers": headers})
 
     def _address(self, scope: Scope) -> str | None:
-        """Whom a request is counted for: an address, of IPv6 the network that one household has; None where it is this machine."""
+        """Whom a request is counted for: an address, of IPv6 the network that one household has; None if it is this machine."""
         text = (scope.get("client") or ("", 0))[0]
         if self._header is not None:
             said = [value for name, value in scope["headers"] if name == self._header]

@@ -211,7 +211,7 @@ class Registry:
             raise WireError(f"task {task[:8]}... is, or was, served here under another name") from None
 
     def note(self, name: str, why: str) -> None:
-        """Write down why a task is not served yet; empty where it is."""
+        """Write down why a task is not served yet; empty if it is."""
         with self.store.begin() as connection:
             here = (registered.c.name == name) & (registered.c.state != TaskState.ENDED) & (registered.c.why != why[:500])
             connection.execute(update(registered).where(here).values(why=why[:500]))
@@ -239,7 +239,7 @@ class Registry:
         return Database("", tables, within=self.store, schema=_schema(name))
 
     def delete(self, name: str, keep: Callable[[Path], bool] = lambda file: False) -> None:
-        """Delete a task's storage, but for files that are kept. Its name and id stay, so that nobody is asked the same again."""
+        """Delete a task's storage, except for files that are kept. Its name and id stay, so that nobody is asked the same again."""
         folder = self.folder(name)
         if self.store.engine.dialect.name != "sqlite":
             with self.store.begin() as connection:
@@ -347,7 +347,7 @@ class Keyring:
         return signing_key(self._folder)
 
     def of(self, public: str) -> Ed25519PrivateKey | None:
-        """The private half of one of the role's keys; None where it is none, or was deleted."""
+        """The private half of one of the role's keys; None if it is none, or was deleted."""
         if public == hex_of(self.current):
             return self.current
         file = self._old / f"{public}.key"
@@ -364,7 +364,7 @@ class Keyring:
             document = Document.from_bytes(announced.read_bytes())
             new = self.of(successor(document, hex_of(old)))
             if new is None:
-                raise ArgumentError("--dir", str(self._folder), "a folder with all of its keys", "Bring the folder keys back.")
+                raise ArgumentError("--dir", str(self._folder), "a folder with all of its keys", "Restore the folder keys.")
         else:
             new = Ed25519PrivateKey.generate()
             self._write(new)

@@ -91,9 +91,9 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-# Seconds for a request's head; its body has so many more, and so many bytes a second.
+# Seconds for a request's head; its body has so many more, and so many bytes per second.
 HEAD_SECONDS, BODY_SECONDS, BYTES_A_SECOND = 20.0, 20.0, 20_000
-# Seconds in which a client takes what the server has to send, at that many bytes a second on top.
+# Seconds in which a client takes what the server has to send, at that many bytes per second on top.
 WRITE_SECONDS = 20.0
 # Bytes of a request's head, at most.
 _MOST_HEAD = 1 << 16
@@ -542,7 +542,7 @@ class Loop:
         self._pause = pause
 
     def causes(self) -> str:
-        """Why steps last failed; empty where none did."""
+        """Why steps last failed; empty if none did."""
         return "; ".join(list(self._causes.values()))
 
     def step(self, name: str) -> None:
@@ -565,7 +565,7 @@ class Loop:
         return time.monotonic() - (self._started if self._succeeded is None else self._succeeded)
 
     def trouble(self) -> str:
-        """Why the loop is not healthy: dead, stuck, or failing for a while; empty where it is."""
+        """Why the loop is not healthy: dead, stuck, or failing for a while; empty if it is."""
         now, step, failing = time.monotonic(), self._step, self._failing
         if not self._stopping.is_set() and not self._thread.is_alive():
             return f"{self.name}: the loop is dead"
@@ -616,7 +616,7 @@ def signing_key(folder: Path) -> Ed25519PrivateKey:
     try:
         return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(file.read_text().strip()))
     except ValueError:
-        raise ArgumentError("signing.key", str(file), "64 hex digits", "Bring the file back; a new key is a new role.") from None
+        raise ArgumentError("signing.key", str(file), "64 hex digits", "Restore the file; a new key is a new role.") from None
 
 
 class Served:

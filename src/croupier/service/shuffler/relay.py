@@ -192,7 +192,7 @@ class AnalyzerRelay:
                 self._sent("/v1/refusal", refusal.to_bytes())
 
     def _blanks(self) -> None:
-        """Where an enroller counts blanks: get tokens for the next ones, as many whoever comes."""
+        """Where an enroller counts blanks: get tokens for the next ones, as many regardless of who comes."""
         if self._fetched:
             self._shuffler.collect_blanks(self._signed_blanks)
 
@@ -228,7 +228,7 @@ class AnalyzerRelay:
             self._ended = True
             log.info("%s", end)
             if self._shuffler.nobody_came():
-                log.warning("no client sent a report in the whole task: its result is noise alone. Tell the analyzer's operator")
+                log.warning("no client sent a report in the whole task: its result is pure noise. Tell the analyzer's operator")
 
     def _arrivals(self) -> None:
         """Tell the analyzer, for its dashboard, how many reports are here: a number, signed."""
@@ -270,7 +270,7 @@ class AnalyzerRelay:
         if self._shuffler.store.unwiped:
             self._shuffler.store.wipe()
             if self._shuffler.store.unwiped:
-                log.warning("somebody reads the database: what was deleted is still in its log")
+                log.warning("another process is reading the database: deleted data is still in its log")
 
     def _sent(self, path: str, body: bytes | None = None) -> bytes:
         return self._server.send(path, body)

@@ -46,7 +46,7 @@ from .rounds import (
 
 # Rounds that are kept as they were read.
 ROUNDS_REMEMBERED = 8
-# Rounds of secret lots: filled up with blanks to their public size, and ended on time, whoever came.
+# Rounds of secret lots: filled up with blanks to their public size, and ended on time, regardless of who came.
 
 log = logging.getLogger("croupier")
 # Seconds by which the system's clock may move between two looks before that is logged and counted as a step.
@@ -120,7 +120,7 @@ class Blanks:
     ) -> None:
         """Make the batch of the round if its time is over: reports of its lot, and blanks for all who did not come."""
         if (counted := blanks_at_hand(role.store, task, task.token_slot(task_round))) is None:
-            return  # the enroller is waited for, whoever came
+            return  # the enroller is waited for, regardless of who came
         blanks, rounds, now = self.of(task, task_round, document, counted), role.rounds, role.clock.now()
         if task.secret is None or now < task.secret.ends(opened):
             return

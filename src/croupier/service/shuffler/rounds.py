@@ -291,7 +291,7 @@ def draw_lots(connection: Connection, task: Task) -> None:
     """
     names = connection.execute(select(clients.c.id).order_by(clients.c.id)).scalars().all()
     if len(names) < task.users or (len(names) > task.users and task.schedule.honest < 1):
-        remedy = "enrol them first" if len(names) < task.users else "whoever is one too many could be none of the honest share"
+        remedy = "enrol them first" if len(names) < task.users else "the extra people might not belong to the honest share"
         raise WireError(f"a task for {task.users} users, drawn by lot, where {len(names)} are enrolled: {remedy}")
     chosen = [names[who] for who in permutation(SecureRandom(), len(names)).tolist()]
     drawn = _by_permutation(task, chosen) if task.secret is None else _by_secret_lots(task, chosen[: task.users])
@@ -414,7 +414,7 @@ def keep_blanks(store: Database, slot: int, part: int, tokens: Sequence[bytes]) 
 
 
 def blanks_at_hand(store: Database, task: Task, slot: int) -> list[bytes] | None:
-    """The tokens of a slot's blanks; None where some are not here."""
+    """The tokens of a slot's blanks; None if some are not here."""
     if task.enroller is None:
         return []
     here = blank_tokens.c
@@ -426,7 +426,7 @@ def blanks_at_hand(store: Database, task: Task, slot: int) -> list[bytes] | None
 
 
 def blank_slots(task: Task) -> range:
-    """The slots whose blanks have tokens: one a round, where lots are secret and somebody counts."""
+    """The slots whose blanks have tokens: one per round, where lots are secret and somebody counts."""
     return range(1, task.schedule.rounds + 1) if task.enroller is not None and task.secret is not None else range(0)
 
 
@@ -456,7 +456,7 @@ class Rounds:
     # What is known of rounds.
 
     def first(self, state: RoundState) -> Any:
-        """The first round in a state: its id, document, batch and time of opening; None where there is none."""
+        """The first round in a state: its id, document, batch and time of opening; None if there is none."""
         query = select(rounds.c.id, rounds.c.document, rounds.c.batch, rounds.c.opened).where(rounds.c.state == state)
         with self._store.look() as connection:
             return connection.execute(query.order_by(rounds.c.number)).first()

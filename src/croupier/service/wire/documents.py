@@ -307,7 +307,7 @@ class End:
 
     task: str
     rounds: int  # how many rounds were answered
-    reason: str | None = None  # why it has ended before its time; None where all rounds are done
+    reason: str | None = None  # why it has ended before its time; None if all rounds are done
 
     def document(self, key: Ed25519PrivateKey) -> Document:
         """Return the end as a document that the analyzer signs."""

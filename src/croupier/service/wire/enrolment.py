@@ -148,25 +148,25 @@ _REQUESTS = struct.Struct("<4sBBHII")  # CRPT, version, 0, 0, slots, bytes of a 
 # Blanks: CRPN, version, 0, part, slot, how many. So many are asked for together, and a slot has at most so many.
 _BLANKS = struct.Struct("<4sBBHII")
 BLANKS_TOGETHER, MOST_BLANKS = 100, 1_000_000
-_HOW = "croupier serve enroller-keys prints it."
+_HOW = "croupier serve enroller-keys prints them."
 
 
 @dataclass(frozen=True)
 class EnrollerKeys:
-    """A task's enroller: its address, a public key for each slot, and how many tokens a slot the shuffler's blanks have.
+    """A task's enroller: its address, a public key for each slot, and how many tokens per slot the shuffler's blanks have.
 
     A person gets one token a slot. What is signed cannot be seen, so that the key has to say which slot it is for: with one key for
     all, a person could use every token in the same round, and a shuffler all of its blanks.
     """
 
     address: str  # where clients get their tokens, such as https://enroller.example:8803
-    moduli: tuple[int, ...]  # RSA moduli of 2048 bits, one a slot; the exponent is 65537
+    moduli: tuple[int, ...]  # RSA moduli of 2048 bits, one per slot; the exponent is 65537
     blanks: int = 0  # tokens a slot that the shuffler gets for blanks, where lots are secret
 
     def __post_init__(self) -> None:
         check_address("enroller.address", self.address)
         if not self.moduli or len(set(self.moduli)) != len(self.moduli):
-            raise ArgumentError("enroller.keys", len(self.moduli), "different keys, one a slot", _HOW)
+            raise ArgumentError("enroller.keys", len(self.moduli), "different keys, one per slot", _HOW)
         if any(modulus.bit_length() != KEY_BITS or modulus % 2 == 0 for modulus in self.moduli):
             raise ArgumentError("enroller.keys", Found("has another number"), f"odd numbers of {KEY_BITS} bits", _HOW)
         whole("enroller.blanks", self.blanks, at_least=0, at_most=MOST_BLANKS, remedy=_HOW)
@@ -218,7 +218,7 @@ def check_address(name: str, address: str) -> None:
 def slots_of(schedule: Schedule) -> int:
     """Return how many tokens a person needs.
 
-    With secret lots one a round, of which a person uses that of its lot: who signs does not learn which, and the blanks of each
+    With secret lots one per round, of which a person uses that of its lot: who signs does not learn which, and the blanks of each
     round are counted by a key of their own.
     """
     if schedule.secret_lots:
@@ -246,7 +246,7 @@ def check_enroller(enroller: EnrollerKeys | None, schedule: Schedule, transport:
         raise ArgumentError("lots.blanks", None, "given where there is an enroller", remedy)
     slots, remedy = slots_of(schedule), keys_command(schedule)
     if len(enroller.moduli) != slots:
-        raise ArgumentError("enroller.keys", len(enroller.moduli), f"{slots}, one a slot", remedy)
+        raise ArgumentError("enroller.keys", len(enroller.moduli), f"{slots}, one per slot", remedy)
     if enroller.blanks != blanks:
         raise ArgumentError("enroller.blanks", enroller.blanks, f"{blanks}, those of a round", remedy)
 

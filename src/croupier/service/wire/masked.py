@@ -74,9 +74,9 @@ def masked_report(
     Raises
     ------
     ArgumentError
-        Where the vector, the context or the key has another shape.
+        If the vector, the context or the key has another shape.
     RecordError
-        Where an entry is NaN or infinite.
+        If an entry is NaN or infinite.
 
     Guarantee
     ---------
@@ -178,9 +178,9 @@ def open_masks(envelopes: Sequence[bytes], plan: SumPlan, *, context: bytes, key
     Raises
     ------
     BatchTooSmallError
-        Where there are fewer envelopes than the plan's users, blanks included; more are refused, too.
+        If there are fewer envelopes than the plan's users, blanks included; more are refused, too.
     BadEnvelopesError
-        Where some do not open. Whoever adds up replaces those by blanks, and asks again.
+        If some do not open. Whoever adds up replaces those by blanks, and asks again.
     """
     private = X25519PrivateKey.from_private_bytes(_exactly("key", key, 32))
     _require_users(len(envelopes), plan)
@@ -259,7 +259,7 @@ class MaskedTotal:
         Raises
         ------
         WireError
-            Where it is of another round or shape, is there already, or comes too late or too many. Nothing was added.
+            If it is of another round or shape, is there already, or comes too late or too many. Nothing was added.
         """
         sealed = SealedReport.from_bytes(report)
         _TRANSPORT.check_shape(sealed, self._bound, self.plan)
@@ -312,7 +312,7 @@ class MaskedTotal:
         Raises
         ------
         BatchTooSmallError
-            Where there are fewer reports than the plan's users.
+            If there are fewer reports than the plan's users.
         """
         _require_users(len(self), self.plan)
         if not self._forwarded:
@@ -337,7 +337,7 @@ class MaskedTotal:
         Raises
         ------
         WireError
-            Where no users could have sent such a sum, or the masks are of another shape.
+            If no users could have sent such a sum, or the masks are of another shape.
         """
         dim, width = self.plan.coordinates, _TRANSPORT.width(self.plan)
         _require_users(len(self), self.plan)

@@ -85,7 +85,7 @@ class NumberModel(LinearScores):
     """A regressor."""
 
     target_range_: tuple[float, float]
-    quantile: float | None  # that it predicts; None where it predicts something else
+    quantile: float | None  # that it predicts; None if it predicts something else
 
     def predict(self, X: Any) -> Floats:
         """Return the predictions of rows."""
@@ -93,7 +93,7 @@ class NumberModel(LinearScores):
 
 
 def model_to_dict(model: TableModel) -> dict[str, Any]:
-    """Return what a client needs to know of a model to score it, but for its schema."""
+    """Return what a client needs to know of a model to score it, except for its schema."""
     estimator = model.estimator
     proba = hasattr(estimator, "predict_proba")
     words: dict[str, Any] = {

@@ -111,7 +111,7 @@ class TaskQuery(ABC):
 
     @abstractmethod
     def theta_of(self, query: Any, phase: Phase) -> Floats | None:
-        """Return the numbers that the document of a round states, where an optimizer's query is this one; None where it is not."""
+        """Return the numbers that the document of a round states, where an optimizer's query is this one; None if it is not."""
 
     @abstractmethod
     def vector(self, X: Any, y: Any, phase: Phase, theta: Floats) -> Floats:
@@ -122,7 +122,7 @@ class TaskQuery(ABC):
     @property
     @abstractmethod
     def columns(self) -> dict[str, Any] | None:
-        """The columns of a table that it reads, and as what; None where devices bring rows of their own."""
+        """The columns of a table that it reads, and as what; None if devices bring rows of their own."""
 
     @abstractmethod
     def rows(self, piece: Piece) -> tuple[Any, Any]:
@@ -139,7 +139,7 @@ class TaskQuery(ABC):
         types, every = self.columns or {}, [records] if isinstance(records, Mapping) else list(records)
         for name in types:
             if not all(name in record for record in every):
-                raise ArgumentError("records", NOT_SHOWN, f"with a value for {name!r}", "Give None where it is missing.")
+                raise ArgumentError("records", NOT_SHOWN, f"with a value for {name!r}", "Give None if it is missing.")
         refusal: tuple[str, str, str]
         try:
             columns = {name: _column([record[name] for record in every], kind) for name, kind in types.items()}

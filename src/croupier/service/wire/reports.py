@@ -46,7 +46,7 @@ def count_width(plan: SumPlan) -> int:
 
 
 def unwrapped(residues: NDArray[np.uint64], width: int, users: int, plan: SumPlan) -> NDArray[np.int64] | None:
-    """Return the counts of so many users, from their residues modulo 2^width; None where no users could have sent them.
+    """Return the counts of so many users, from their residues modulo 2^width; None if no users could have sent them.
 
     They are the representatives nearest to the middle, users x messages / 2: noise wraps with a probability of 1.2e-15 a
     coordinate and round at most, and only where all reports are at one end.
@@ -153,7 +153,7 @@ class VerifiedSizes:
 
     @property
     def report(self) -> int:
-        """All of a report, but for header and round."""
+        """All of a report, except for header and round."""
         return self.sealed + self.open
 
     @property

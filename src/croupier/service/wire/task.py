@@ -25,7 +25,8 @@ from .queries import TaskQuery, query_from_dict
 from .reports import TOKEN_BYTES
 from .transports import DEFAULT_TRANSPORT, LONG_TRANSPORT, MOST_DEFAULT_BYTES, TRANSPORTS, SealedReport, release_bytes
 
-# Rounds of secret lots as they are deployed: how long they take, whoever comes. Part of a task (docs/protocol.md#secret-lots).
+# Rounds of secret lots as they are deployed: how long they take, regardless of who comes. Part of a task
+# (docs/protocol.md#secret-lots).
 
 # Seconds that a round takes reports unless the task says otherwise, and at most.
 ROUND_SECONDS, MOST_ROUND_SECONDS = 300.0, 1e7
@@ -43,7 +44,7 @@ _LOT_BYTES, _LONGEST_WAIT = 64, 1e13
 class SecretRounds:
     """How rounds run whose users are drawn by secret lots."""
 
-    seconds: float  # for how long a round takes reports, from its opening. It ends then and no sooner, whoever came
+    seconds: float  # for how long a round takes reports, from its opening. It ends then and no sooner, regardless of who came
     cover: bool = False  # everybody sends a report in every round; all but those of the round's lot are thrown away
 
     def ends(self, opened: float) -> float:
@@ -74,7 +75,7 @@ class SecretRounds:
 class Lot:
     """A client's lot, as it alone is told."""
 
-    round: int | None  # the number of the round that the client is asked in; None where it is asked in none
+    round: int | None  # the number of the round that the client is asked in; None if it is asked in none
     wait: float = 0.0  # seconds until that round can begin at the soonest; 0 where it may have begun, or there is none
 
     def to_bytes(self) -> bytes:
@@ -133,7 +134,7 @@ def check_secrecy(secret: SecretRounds | None, lots: bool, patience: float | Non
     if secret is None:
         return
     if patience is not None:
-        remedy = 'Say round_seconds: a round of secret lots ends then, whoever came. Or say lots = "open".'
+        remedy = 'Say round_seconds: a round of secret lots ends then, regardless of who came. Or say lots = "open".'
         raise ArgumentError("patience", patience, "left out where lots are secret", remedy)
     least = _FEWEST_PACES * pace
     remedy = f"A client takes the pace of {pace:g} seconds to answer; take longer rounds or a shorter pace."
@@ -228,7 +229,7 @@ class Task:
 
         Guarantee
         ---------
-        Every plan of the task that is returned was certified anew in this process, whatever the document claims.
+        Every plan of the task that is returned was certified again in this process, whatever the document claims.
         """
         values = document.verified(TASK, key)
         try:

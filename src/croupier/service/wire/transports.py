@@ -382,7 +382,7 @@ class Transport(ABC):
 
     @abstractmethod
     def counts(self, release: Release, share: NDArray[np.uint64], plan: SumPlan) -> Counts | None:
-        """Put both shares of a sum together; the analyzer does. None where no users could have sent that."""
+        """Put both shares of a sum together; the analyzer does. None if no users could have sent that."""
 
 
 class Messages(Transport):
@@ -509,7 +509,7 @@ class CheckedTransport(Transport):
     def _total(
         self, released: NDArray[np.uint64], share: NDArray[np.uint64], users: int, plan: SumPlan
     ) -> NDArray[np.int64] | None:
-        """Both shares of a sum, put together; None where no users could have sent that."""
+        """Both shares of a sum, put together; None if no users could have sent that."""
 
 
 class MaskedSum(CheckedTransport):
