@@ -40,10 +40,9 @@ What the player sees in each game, and who differs, `croupier audit` prints.
 """
 AFTER_GAMES = """\
 Each game is judged at the share of all kinds that there are now. Most were played without a rotation and with an earlier,
-larger bound for secret lots (*moments, then gradients*, *rotated* and *secret blocks* with both): claims are of that time.
-The paper's own constants are not in the table: no game of this length sees anything through their noise. Tests play the same
-games against sabotaged code (less noise, rows counted as people, no clipping, a shuffler that lets too many reports be left
-out, cover that does not hide the lot) and expect them to be refuted.
+larger bound for secret lots (*rotated*, *blocks* and *moments* with both): claims are of that time. The paper's own constants
+are not in the table: their noise hides everything. Tests play the same games against sabotaged code (less noise, rows counted as
+people, no clipping, too many reports left out, cover that does not hide the lot) and expect them to be refuted.
 
 Deployed rounds run through a real shuffler with its database, and real reports; the player is the analyzer. Where it cheats, a
 fifth of all users are cheats who add no noise, all but the person tell it which reports are theirs, and it leaves out as many

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import time
 from itertools import product
@@ -39,7 +40,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     """Add where the data is, and how many fits."""
     parser.add_argument("--data", type=Path, help="folder with load.py, for the fits")
     parser.add_argument("--seeds", type=int, default=3, help="fits of each kind")
-    parser.add_argument("--fits", nargs="*", default=[task for task, *_ in TASKS], help="tasks that are fitted; default: all")
+    every = [task for task, *_ in TASKS]
+    parser.add_argument("--fits", nargs="*", default=every, help="tasks that are fitted, others' fits stay as stored; default: all")
 
 
 def sent(plan: SumPlan, transport: str) -> int:
@@ -138,10 +140,15 @@ def fits(load: Any, seeds: int, tasks: list[str]) -> list[dict[str, Any]]:
 
 
 def measure(arguments: argparse.Namespace) -> Results:
-    """All of it; fits only where the data is."""
+    """All of it; fits only where the data is, and of the tasks that are asked for."""
     results: Results = {"version": __version__, "quick": arguments.quick, "sums": sums(), "models": models(), "fits": []}
     if not arguments.quick:
-        if arguments.data is None:
+        if arguments.data is None and arguments.fits:
             arguments.error("--data is needed: the folder with load.py")
-        results["fits"] = fits(loader(arguments.data).load, arguments.seeds, arguments.fits)
+        file = arguments.folder / "bits.json"
+        stored = json.loads(file.read_text())["fits"] if file.exists() else []
+        found = fits(loader(arguments.data).load, arguments.seeds, arguments.fits) if arguments.fits else []
+        order = [task for task, *_ in TASKS]
+        kept = [fit for fit in stored if fit["task"] not in arguments.fits]
+        results["fits"] = sorted(kept + found, key=lambda fit: order.index(fit["task"]))
     return results

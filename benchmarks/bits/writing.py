@@ -19,6 +19,12 @@ ASKED_OF_SUMS = {(10_000, 1000, 1.05): 19.0, (10_000, 1000, 1.15): 9.0, (100_000
 # Accuracy that fewer bits may cost, and processor time that a fit may take, over the encoder before.
 MOST_LOST = 0.003
 SLOWER = {"covtype": 1.3, "mnist10": 2.0}
+SPARSE = """\
+Sparse vectors: a rotated vector has no zeros left. Questions whose vectors have few entries (unknown words, large tables, streams,
+second moments in one round) are planned without a rotation, and take the time of their entries alone. Gradients, and the second
+moments that a training opens with, are rotated whatever rows are. Of a sparse matrix in a sum whose plan has a rotation a few rows
+at a time are made dense; `rotation=None` encodes its entries alone.
+"""
 
 
 def judge(results: Results) -> list[Verdict]:
@@ -94,5 +100,6 @@ def page(results: Results) -> str:
             ),
             table(("task", "way", "test accuracy", "least to most", "processor seconds"), fits, left=2) if fits else "",
             table(("what", "asked", "measured", "holds"), verdicts),
+            SPARSE,
         ]
     )

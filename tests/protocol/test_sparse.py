@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from scipy.stats import binom
 
 from croupier.population.blocks import Records, RowsOfUsers
 from croupier.privacy import ArgumentError, plan_sum
-from croupier.protocol import SeededRandom
+from croupier.protocol import SeededRandom, VectorSum, sums
 from croupier.protocol import _fused as fused
 from croupier.protocol.randomizer import Randomizer
 from croupier.protocol.sparse import SparseVectors
@@ -102,3 +103,16 @@ def test_compiled_and_by_numpy_are_the_same_bits(monkeypatch, levels):
         assert (fused.entries_kernel(1) is None) == (patience > 0)
         found.append(vectors.encoded(0.9, levels, SeededRandom(levels)).ones)
     assert np.array_equal(*found)
+
+
+def test_rows_of_a_sparse_matrix_are_made_dense_a_few_at_a_time_under_a_rotation(monkeypatch):
+    """A matrix may have so many columns that pieces by its entries would not fit memory as they are turned."""
+    plan = plan_sum(epsilon=1, delta=1e-4, users=300, dim=100)
+    assert plan.range is not None
+    rows = np.random.default_rng(2).normal(size=(300, 100)) * (np.random.default_rng(3).random((300, 100)) < 0.02)
+    seen, encoded = [], Randomizer.encoded
+    monkeypatch.setattr(sums, "CHUNK_ENTRIES", 10 * plan.padded)
+    monkeypatch.setattr(Randomizer, "encoded", lambda self, some, random: seen.append(len(some)) or encoded(self, some, random))
+    sparse, dense = (VectorSum(plan).run(matrix, random=SeededRandom(4)).sum for matrix in (csr_array(rows), rows))
+    assert max(seen) == 10
+    assert (sparse == dense).all()

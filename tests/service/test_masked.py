@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from croupier import ArgumentError, BatchTooSmallError, SeededRandom, plan_sum
 from croupier.masked import BadEnvelopesError, MaskedTotal, WireError, mask_key, masked_report, open_masks, public_mask_key
 from croupier.privacy import plan_lots
-from croupier.privacy.plan import box_bias
+from croupier.privacy._box import vector_bias
 from croupier.protocol.randomizer import Randomizer
 from croupier.service.wire import masked
 from croupier.service.wire.reports import modulo, unpacked
@@ -194,7 +194,7 @@ def test_the_blocks_of_a_round_add_up_to_the_sum(length):
     vector *= length / np.linalg.norm(vector)
     users = BLOCKS.blocks * BLOCKS.users
     error = opened_blocks(vector, CONTEXT) - users * vector
-    bias = users * box_bias(3.0, BLOCKS.padded)
+    bias = users * vector_bias(3.0, BLOCKS.padded)
     assert 0 < bias < 0.05 * users
     assert np.abs(error).max() < 8 * BLOCKS.noise_std + (bias if length == 1 else 0)
     assert abs(error @ vector) / length < 8 * BLOCKS.noise_std + (bias if length == 1 else 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Literal, cast
 
@@ -20,10 +20,12 @@ from scipy.special import logsumexp
 from ..estimator import PrivacyAccount, ShuffleLinearSVC, ShuffleLogisticRegression, ShuffleScaler
 from ..optimizer import PanPrivate, minimize, schedule
 from ..optimizer.algorithms import Iterate
+from ..optimizer.training import run
 from ..population import ArrayPopulation
 from ..population.population import Question
-from ..privacy import Guarantee, SumPlan, plan_scalar_sum, plan_sum
-from ..problem import Ball, CustomProblem
+from ..privacy import Guarantee, SumPlan, plan_lots, plan_scalar_sum, plan_sum
+from ..privacy.lots import Opening
+from ..problem import Ball, CappedLogistic, CustomProblem, Problem
 from ..protocol import ScalarSum, SecureRandom, SeededRandom, SumEstimate, VectorSum
 from ..protocol._encoding import Rotation
 from ..protocol.randomness import RandomSource
@@ -248,6 +250,63 @@ def _blocks(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mech
     return schedule(problem, users, **asked).guarantee, released
 
 
+class _Opened(ArrayPopulation):
+    """Notes of every block of every round how much likelier its released sum is with the record `end` in it than without."""
+
+    end: tuple[Floats, NDArray[np.int64]]
+
+    def answer(self, question: Question) -> SumEstimate:
+        estimate, plan = super().answer(question), question.plan
+        unit = np.asarray(question.query(*self.end), dtype=np.float64) / plan.norm
+        unit /= max(1.0, float(np.linalg.norm(unit)))
+        sent = plan.norm * unit[0]
+        if plan.range is not None:
+            rotation, block = Rotation(plan, question.rotation), question.block
+            sent = plan.norm * plan.range * rotation.back(rotation.turned(unit, block)[0], block)
+        ratio = float(sent @ (np.asarray(estimate.sum) - sent / 2)) / (plan.noise_std / plan.blocks) ** 2
+        self.ratios = [*getattr(self, "ratios", []), ratio]
+        return estimate
+
+
+def _opening_blocks(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
+    """Training whose first round asks for second moments in secret blocks, with the fewest lots that there can be: two blocks, and
+    one round of gradients. All others' rows are 0, as blanks are: their lots do not matter.
+
+    The number is the ratio of likelihoods that user 0's row, of length 1, is in a block or in the round of gradients, or in none.
+    """
+    users, columns = 2 * _USERS, 22  # 253 moments of 256 rotated coordinates: the longer a block, the nearer its norm to the clip
+    problem = Problem(CappedLogistic(), Ball(dim=columns, radius=10.0), feature_norm=1.0)
+    asked: dict[str, Any] = {"rule": "whitened", "rounds": 2, "neighbours": "zero-out", "max_inflation": 1.05}
+    usual = schedule(problem, users, epsilon=epsilon, delta=delta, **asked)
+    moments, descent = usual.phases
+    lots = plan_lots(
+        epsilon=epsilon,
+        delta=delta,
+        users=users,
+        rounds=2,
+        dim=columns,
+        norm=descent.plan.norm,
+        neighbours="zero-out",
+        opening=[Opening(1, moments.plan.dim, moments.plan.norm, blocks=2)],
+    )
+    phases = [
+        replace(phase, plan=stage.plan, rounds=stage.rounds, batch=lots.size, lots=lots)
+        for phase, stage in zip((moments, descent), lots.stages, strict=True)
+    ]
+    chosen = replace(usual, phases=tuple(phases))
+    rows, labels = np.zeros((users, columns)), np.ones(users, dtype=np.int64)
+    end = np.eye(1, columns, 1), labels[:1]
+    populations = [rows, np.vstack([end[0], rows[1:]])]
+
+    def released(neighbour: bool) -> float:
+        people = _Opened(populations[neighbour], labels)
+        people.end = end
+        run(problem, people, chosen, start=np.zeros(columns), seed=coins.seed())
+        return float(logsumexp(people.ratios))
+
+    return chosen.guarantee, released
+
+
 Interactivity = Literal["sequential", "full"]
 
 
@@ -356,6 +415,12 @@ PROTOCOL = (
         "secret blocks, secret lots",
         "the sums of all blocks of all rounds, and their rotations; one person's vector as long as it can be, or 0",
         _blocks,
+        share=0.25,
+    ),
+    Kind(
+        "moments in secret blocks, secret lots",
+        "the sums of both blocks of second moments and of the gradients, and their rotations; one person's row of length 1, or 0",
+        _opening_blocks,
         share=0.25,
     ),
     Kind("full training", "the transcript; one person's row turned round", _training("full")),

@@ -18,7 +18,7 @@ from ..validation import ArgumentError
 from .certificate import MAX_TRIALS, Certificate, NoCertificateError, certify, presume
 from .gaussian import gaussian_mu
 from .guarantee import Guarantee
-from .plan import MAX_RANGE, SumRequest, box_bias, padded_length
+from .plan import MAX_RANGE, SumRequest, padded_length
 
 THEOREM = "accounting Theorem B"
 THEOREMS = {"B": THEOREM, "E": "accounting Theorem E"}
@@ -225,10 +225,9 @@ def safe_box(request: SumRequest) -> float:
     many answers, which are never clipped."""
     if request.answers is not None:
         return math.sqrt(request.answers)
-    padded = padded_length(request.dim)
-    most = BIAS_SHARE * request.central_noise_std / (request.blocks * request.users * request.norm)
-    scale = 1000
-    return _bisect(lambda t: box_bias(t / scale, padded) <= most, 0, math.ceil(math.sqrt(padded) * scale)) / scale
+    root, scale, most = math.sqrt(padded_length(request.dim)), 1000, BIAS_SHARE * request.central_noise_std
+    unbiased = math.ceil(root * scale)
+    return _bisect(lambda t: replace(request, range=t / scale / root).bias_bound <= most, 0, unbiased) / scale
 
 
 def usual_spread(users: int, levels: int, noise_bits: int) -> int:

@@ -112,7 +112,7 @@ def plan_sum(
     --------
     >>> plan = plan_sum(epsilon=1, delta=1e-6, users=10_000, dim=100)
     >>> plan.bits_per_user, plan.inflation <= 1.05, plan.certified_delta <= 1e-6
-    (3840, True, True)
+    (3584, True, True)
     >>> plan_sum(epsilon=1, delta=1e-6, users=10_000, dim=100, rotation=None).bits_per_user
     5000
     >>> histogram = plan_sum(epsilon=1, delta=1e-6, users=10_000, dim=100, diameter=2**0.5)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from scipy.special import ndtr
-
 from ..files import JsonText
 from ..validation import ArgumentError, how_to_install, one_of, real, whole
+from ._box import coordinate_bias, vector_bias
 from ._rounding import round_up
 from ._statements import certified_line
 from .gaussian import central_noise_std
@@ -23,26 +23,11 @@ CALIBRATIONS: tuple[str, ...] = get_args(Calibration)
 # Coordinates up to which clipping moves no two vectors apart by more than the margin of S covers (accounting, section 6).
 MOST_COORDINATES = 10**6
 MAX_RANGE = 1e6  # of a rotated coordinate, in norms
-# 1 / (4 Q(sqrt 2)), rounded up: the tail of a Rademacher sum against a Gaussian's (Bentkus and Dzindzalieta 2015).
-_RADEMACHER = 3.1787
 
 
 def padded_length(dim: int) -> int:
     """The power of two that is at least `dim`: the coordinates of a rotated vector."""
     return 1 << (dim - 1).bit_length()
-
-
-def box_bias(box: float, padded: int) -> float:
-    """sqrt(psi(t)): what clipping the coordinates of a rotated unit vector to t / sqrt(padded) moves it by, at most.
-
-    In root mean square over rotations (accounting, section 10): psi(t) = 3.1787 E (|G| - t)_+^2 for a Gaussian G; 0 where no
-    coordinate is ever that large.
-    """
-    if box * box >= padded:
-        return 0.0
-    density = math.exp(-box * box / 2) / math.sqrt(2 * math.pi)
-    excess = 2 * ((1 + box * box) * float(ndtr(-box)) - box * density)
-    return math.sqrt(_RADEMACHER * max(0.0, excess))
 
 
 def rounding_variance(share: float) -> float:
@@ -220,16 +205,22 @@ class SumRequest:
         """What clipping coordinates to the range moves any coordinate of the sum by, at most, in root mean square over rotations.
 
         In units of the data, for users whose vectors are as long as the norm and all alike; 0 where nothing is ever clipped. With
-        blocks, of `blocks` times the sum of their estimates. It is part of no error bar (accounting, section 10).
+        blocks, of `blocks` times the sum of their estimates. Plans with blocks, or with a diameter, whose sums are read in
+        combinations of coordinates, have the bound for combinations whose weights have l2 norm 1. It is part of no error bar
+        (accounting, section 10).
         """
-        if self.range is None or (self.answers is not None and self._box**2 >= self.answers * (1 - 1e-9)):
-            return 0.0
-        return self.blocks * self.users * self.norm * box_bias(self._box, self.padded)
+        one_by_one = self.blocks == 1 and self.diameter is None
+        return self._bias(coordinate_bias if one_by_one else vector_bias)
 
     @property
     def bias_rms(self) -> float:
         """The same in root mean square over coordinates, too."""
-        return self.bias_bound / math.sqrt(self.dim)
+        return self._bias(vector_bias) / math.sqrt(self.dim)
+
+    def _bias(self, of_one: Callable[[float, int], float]) -> float:
+        if self.range is None or (self.answers is not None and self._box**2 >= self.answers * (1 - 1e-9)):
+            return 0.0
+        return self.blocks * self.users * self.norm * of_one(self._box, self.padded)
 
     @property
     def _box(self) -> float:

@@ -330,8 +330,9 @@ class VectorSum:
         self.check_round(users, mode)
         step = max(1, CHUNK_ENTRIES // max(1, -(-rows.nnz // users)))
         pieces = [SparseVectors.of(rows[first : first + step], self.plan.dim) for first in range(0, users, step)]
-        dense = max(1, CHUNK_ENTRIES // self.plan.dim)  # where every bit is made, or numbers are of an odd size
-        if mode == "faithful" or not all(piece.usual(self.plan.norm) for piece in pieces):
+        # a rotated vector has no zeros left; nor where every bit is made, or numbers are of an odd size
+        dense, rotated = max(1, CHUNK_ENTRIES // self.plan.padded), self.plan.range is not None
+        if rotated or mode == "faithful" or not all(piece.usual(self.plan.norm) for piece in pieces):
             chunks: Iterable[Any] = (rows[first : first + dense].toarray() for first in range(0, users, dense))
         else:
             chunks = pieces
