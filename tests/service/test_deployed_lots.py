@@ -166,7 +166,7 @@ def test_lots_outlive_a_restart_and_are_drawn_once(make):
 
 
 def test_of_too_many_users_with_one_lot_some_are_left_out_by_chance_whoever_they_are():
-    phase = SimpleNamespace(rounds=2, batch=3)
+    phase = SimpleNamespace(lots=SimpleNamespace(lots=2, size=3))
     task = SimpleNamespace(schedule=SimpleNamespace(phases=[phase]))
     left = set()
     for _ in range(40):

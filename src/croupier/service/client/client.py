@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import os
 import re
+import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -122,7 +123,16 @@ class ClientPolicy:
             return line
         watched = watched_line(promise, self.delta)
         known = "an attacker who also knows when each user answered, even if the shuffler tells"
-        return f"{line} with secret lots, and to {known}, {watched}"
+        return f"{line} with secret lots, {self._between(task)}and to {known}, {watched}"
+
+    def _between(self, task: Task) -> str:
+        """With blocks, what is left to whoever knows when each user answered, and not the block."""
+        lots = task.schedule.phases[0].lots
+        if lots is None or task.blocks == 1:
+            return ""
+        epsilon = self._epsilon(task.schedule.with_shortfall(lots.if_timing_known))
+        said = f"epsilon {round_up(epsilon)}" if epsilon < math.inf else "no promise"
+        return f"to one who knows when each user answered but not its block {said}, "
 
     def _epsilon(self, promise: Guarantee) -> float:
         return promise.epsilon(self.delta) if promise.slack < self.delta else math.inf
@@ -363,14 +373,14 @@ class Client:
         Returns
         -------
         Lot
-            With how long it is until then at the least.
+            With how long it is until then at the least, and in a task with blocks the block that the user sends.
 
         Raises
         ------
         RefusedTaskError
             It is another one than was told before: lots are drawn once.
         WireError
-            It is none of the task's rounds.
+            It is none of the task's rounds, or blocks.
         """
         task = self.task()
         (start, then), self._start = self._start, (None, 0.0)
@@ -378,10 +388,14 @@ class Client:
         if told is None:
             told = Lot.from_bytes(self._sent("/v1/lot", headers=self._authorized))
         else:
-            told = Lot(told.round, max(0.0, told.wait - (time.monotonic() - then)))
-        if told.round is not None and told.round > task.schedule.rounds:
-            raise WireError(f"a lot of round {told.round}, where the task has {task.schedule.rounds}")
-        self._memory.keep_lot(task.id, told.round)
+            told = replace(told, wait=max(0.0, told.wait - (time.monotonic() - then)))
+        if told.round is not None:
+            if told.round > task.schedule.rounds:
+                raise WireError(f"a lot of round {told.round}, where the task has {task.schedule.rounds}")
+            blocks = len(task.lots_of(told.round))
+            if (told.block is None) != (blocks == 1) or (told.block or 0) >= blocks:
+                raise WireError(f"a lot of block {told.block}, where the round has {blocks}")
+        self._memory.keep_lot(task.id, told.round if told.block is None else (told.round, told.block))
         return told
 
     def collect(self) -> None:
@@ -520,12 +534,13 @@ class Client:
         first_time, blank, due = waiting is None, False, 0.0
         if waiting is None:
             self.collect()
-            lot = self._covered_lot(task)
+            lot, block = self._lot(task)
             if (now := self.round()) is None:
                 return None
             came = time.monotonic()
             document, task_round = now
             cover = task.secret is not None and task.secret.cover and lot != task_round.number
+            task_round = self._part(task, task_round, block if lot == task_round.number else None, cover)
             slot = f"{task.id}-cover-{task_round.number}" if cover else f"{task.id}-{task.slot(task_round)}"
             if any(entry["slot"] == slot for entry in self._memory.entries()):
                 return None
@@ -580,12 +595,24 @@ class Client:
         counted = query.counted(query.no_rows("")[0] if read is None else read[0], task_round.number, before)
         return np.array([query.coordinate(counted["days"], task_round.number)]), {"counted": counted}
 
-    def _covered_lot(self, task: Task) -> int | None:
-        """In a task with cover, this user's round; asked for once."""
-        if task.secret is None or not task.secret.cover:
-            return None
-        known = self._memory.lot(task.id)
-        return self.lot().round if known is None else known[0]
+    def _lot(self, task: Task) -> tuple[int | None, int | None]:
+        """In a task with cover or blocks, this user's round and block; asked for once."""
+        if task.secret is None or not (task.secret.cover or task.blocks > 1):
+            return None, None
+        if (known := self._memory.lot(task.id)) is None:
+            told = self.lot()
+            return told.round, told.block
+        (kept,) = known
+        return kept if isinstance(kept, tuple) else (kept, None)
+
+    def _part(self, task: Task, task_round: TaskRound, block: int | None, cover: bool) -> TaskRound:
+        """The round with the block that is sent: the lot's, or as cover one that is drawn afresh."""
+        blocks = task_round.parts(task)
+        if len(blocks) == 1:
+            return task_round
+        if block is None and not cover:
+            raise WireError(f"round {task_round.number}, which is not this user's lot, wants an answer: lots are drawn once")
+        return blocks[secrets.randbelow(len(blocks)) if block is None else block]
 
     def _report(
         self, document: Document, task_round: TaskRound, task: Task, gradient: NDArray[np.float64], random: RandomSource
