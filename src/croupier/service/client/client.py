@@ -389,13 +389,15 @@ class Client:
             told = Lot.from_bytes(self._sent("/v1/lot", headers=self._authorized))
         else:
             told = replace(told, wait=max(0.0, told.wait - (time.monotonic() - then)))
+        place = None
         if told.round is not None:
             if told.round > task.schedule.rounds:
                 raise WireError(f"a lot of round {told.round}, where the task has {task.schedule.rounds}")
-            blocks = len(task.lots_of(told.round))
-            if (told.block is None) != (blocks == 1) or (told.block or 0) >= blocks:
-                raise WireError(f"a lot of block {told.block}, where the round has {blocks}")
-        self._memory.keep_lot(task.id, told.round if told.block is None else (told.round, told.block))
+            places = task.lots_of(told.round)
+            if (told.block is None) != (len(places) == 1) or (told.block or 0) >= len(places):
+                raise WireError(f"a lot of block {told.block}, where the round has {len(places)}")
+            place = places[told.block or 0]
+        self._memory.keep_lot(task.id, place)
         return told
 
     def collect(self) -> None:
@@ -534,13 +536,13 @@ class Client:
         first_time, blank, due = waiting is None, False, 0.0
         if waiting is None:
             self.collect()
-            lot, block = self._lot(task)
+            lot = self._lot(task)
             if (now := self.round()) is None:
                 return None
             came = time.monotonic()
             document, task_round = now
-            cover = task.secret is not None and task.secret.cover and lot != task_round.number
-            task_round = self._part(task, task_round, block if lot == task_round.number else None, cover)
+            cover = task.secret is not None and task.secret.cover and lot not in task.lots_of(task_round.number)
+            task_round = self._part(task, task_round, lot, cover)
             slot = f"{task.id}-cover-{task_round.number}" if cover else f"{task.id}-{task.slot(task_round)}"
             if any(entry["slot"] == slot for entry in self._memory.entries()):
                 return None
@@ -595,24 +597,23 @@ class Client:
         counted = query.counted(query.no_rows("")[0] if read is None else read[0], task_round.number, before)
         return np.array([query.coordinate(counted["days"], task_round.number)]), {"counted": counted}
 
-    def _lot(self, task: Task) -> tuple[int | None, int | None]:
-        """In a task with cover or blocks, this user's round and block; asked for once."""
+    def _lot(self, task: Task) -> int | None:
+        """In a task with cover or blocks, this user's lot, by its place among all; asked for once."""
         if task.secret is None or not (task.secret.cover or task.blocks > 1):
-            return None, None
-        if (known := self._memory.lot(task.id)) is None:
-            told = self.lot()
-            return told.round, told.block
-        (kept,) = known
-        return kept if isinstance(kept, tuple) else (kept, None)
+            return None
+        if self._memory.lot(task.id) is None:
+            self.lot()
+        known = self._memory.lot(task.id)
+        return None if known is None else known[0]
 
-    def _part(self, task: Task, task_round: TaskRound, block: int | None, cover: bool) -> TaskRound:
+    def _part(self, task: Task, task_round: TaskRound, lot: int | None, cover: bool) -> TaskRound:
         """The round with the block that is sent: the lot's, or as cover one that is drawn afresh."""
-        blocks = task_round.parts(task)
-        if len(blocks) == 1:
+        parts, places = task_round.parts(task), task.lots_of(task_round.number)
+        if len(parts) == 1:
             return task_round
-        if block is None and not cover:
+        if lot not in places and not cover:
             raise WireError(f"round {task_round.number}, which is not this user's lot, wants an answer: lots are drawn once")
-        return blocks[secrets.randbelow(len(blocks)) if block is None else block]
+        return secrets.choice(parts) if cover or lot is None else parts[places.index(lot)]
 
     def _report(
         self, document: Document, task_round: TaskRound, task: Task, gradient: NDArray[np.float64], random: RandomSource

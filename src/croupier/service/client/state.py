@@ -58,22 +58,21 @@ class Memory:
         entries = [*self.entries(), entry]
         self.write(self.folder / "ledger.jsonl", b"".join(map(json_line, entries)))
 
-    def lot(self, task: str) -> tuple[int | tuple[int, int] | None] | None:
-        """Return the lot that was told for a task: a round, or a round and a block."""
+    def lot(self, task: str) -> tuple[int | None] | None:
+        """Return the lot that was told for a task: its round, or in a task with blocks its place among all lots."""
         file = self.folder / f"{task}.lot"
         if not file.exists():
             return None
         try:
             told = json.loads(file.read_text())
-            pair = isinstance(told, list) and len(told) == 2 and all(type(part) is int for part in told)
-            if told is not None and type(told) is not int and not pair:
+            if told is not None and type(told) is not int:
                 raise ValueError
         except ValueError:
             remedy = "Bring it back: without it a shuffler could tell you another lot."
             raise ArgumentError("folder", str(file), "a lot that can be read", remedy) from None
-        return (tuple(told) if pair else told,)
+        return (told,)
 
-    def keep_lot(self, task: str, told: int | tuple[int, int] | None) -> None:
+    def keep_lot(self, task: str, told: int | None) -> None:
         """Keep the lot that was told."""
         known = self.lot(task)
         if known is not None and known != (told,):
