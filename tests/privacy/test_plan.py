@@ -190,7 +190,14 @@ def plan_or_error(**asked):
 def test_a_plan_is_found_where_hiding_is_not_monotone_in_the_probability():
     """The bisection for the smallest p ended above every quiet one here, and planning stopped with a bare StopIteration."""
     plan = plan_sum(
-        epsilon=4.505151996672794, delta=1e-8, users=195, dim=21, norm=0.125, neighbours="zero-out", max_inflation=1.6, rotation=None
+        epsilon=4.505151996672794,
+        delta=1e-8,
+        users=195,
+        dim=21,
+        norm=0.125,
+        neighbours="zero-out",
+        max_inflation=1.6,
+        rotation=None,
     )
     assert plan.guarantee.delta(plan.epsilon) <= plan.delta
     assert plan.noise_std <= 1.6 * plan.central_noise_std

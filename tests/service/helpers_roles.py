@@ -152,7 +152,8 @@ class World:
     ) -> np.ndarray:
         """theta of the run without servers, of the same users' bits, and of blanks with these coins of each round.
 
-        Members are those of each batch: of a round, or of each of its blocks. Who is left out has come, so that no blank is in its place.
+        Members are those of each batch: of a round, or of each of its blocks. Who is left out has come, so that no blank is in its
+        place.
         """
         population = _InMemory(self, members, blanks, frozenset(left_out))
         return run(self.task.query.problem, population, self.task.schedule, start=np.zeros(self.task.query.problem.dim)).theta

@@ -363,7 +363,15 @@ def accounting() -> dict[str, Any]:
     some_come = plan_lots(**lots_requests[1] | {"users": 8_000, "exclusions": True})
     lots_plans += [replace(lots_plans[0], turnout=0.8), replace(lots_plans[2], turnout=0.95), replace(some_come, turnout=0.8)]
     # with blocks a lot is a round and a block; an enroller may count the blanks
-    in_blocks = {"users": 16_000, "rounds": 5, "dim": 300, "exclusions": True, "blocks": 4, "max_inflation": 1.2, "transport": "masked"}
+    in_blocks = {
+        "users": 16_000,
+        "rounds": 5,
+        "dim": 300,
+        "exclusions": True,
+        "blocks": 4,
+        "max_inflation": 1.2,
+        "transport": "masked",
+    }
     cut = plan_lots(**lots_requests[1] | {"epsilon": 1.0, "delta": 1e-6} | in_blocks)
     lots_plans += [cut, replace(cut, turnout=0.8).with_bounded_blanks()]
     relations = ("replace-one", "zero-out")

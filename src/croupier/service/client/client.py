@@ -32,14 +32,12 @@ from ..net.http import Server, ServerError, require_private_way
 from ..wire.documents import Document, End, WireError
 from ..wire.outcomes import RefusedTaskError, Sent
 from ..wire.queries import NOT_SHOWN
-from ..wire.task import Lot, Start, Task, TaskRound, report_of
+from ..wire.task import MAX_EPSILON_IF_WATCHED, Lot, Start, Task, TaskRound, report_of
 from .budget import DeviceBudget
 from .state import Memory, Wallet
 
 # What a client demands of a task before it answers: promises that it computes itself, work that it can do, the right enroller.
 
-# What a client accepts, unless it says otherwise, to an attacker who also knows when each user answered.
-MAX_EPSILON_IF_WATCHED = 10.0
 # How long a report it makes, unless it says otherwise: one of these takes some ten seconds to prove or to seal on a slow machine.
 MAX_REPORT_BYTES = 4_000_000
 

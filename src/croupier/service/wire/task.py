@@ -37,6 +37,8 @@ from .transports import (
 
 # Seconds that a round takes reports unless the task says otherwise, and at most.
 ROUND_SECONDS, MOST_ROUND_SECONDS = 300.0, 1e7
+# What clients accept, unless they say otherwise, to an attacker who also knows when each user answered.
+MAX_EPSILON_IF_WATCHED = 10.0
 # The share of users that `if_watched` counts on to come to their round, unless the task file says otherwise.
 TURNOUT = 0.8
 # A batch leaves so much later than its round ended, in parts of the round: however long it took to make.
