@@ -17,14 +17,14 @@ from rich.text import Text
 
 from ..privacy._rounding import exact
 from ..service.client.budget import DEFAULT_LIMIT, BudgetLimit, DeviceBudget, period_of, period_text
-from ..service.client.client import MAX_EPSILON_IF_WATCHED, MAX_REPORT_BYTES, TOO_LATE, Client, run_in_thread
+from ..service.client.client import MAX_REPORT_BYTES, TOO_LATE, Client, run_in_thread
 from ..service.client.invitation import InvitationLink, claimed_token
 from ..service.client.state import Memory
 from ..service.net.http import Server, ServerError
 from ..service.wire.documents import End, WireError
 from ..service.wire.outcomes import RefusedTaskError
 from ..service.wire.queries import TaskQuery
-from ..service.wire.task import Lot, Task
+from ..service.wire.task import MAX_EPSILON_IF_WATCHED, Lot, Task
 from ..table.read import Dialect
 from ..validation import ArgumentError
 from .join_tasks import TasksAt
