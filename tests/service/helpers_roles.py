@@ -127,16 +127,15 @@ class World:
     def read(self, document) -> TaskRound:
         return TaskRound.read(document, self.task, self.analyzer_key.public_key())
 
-    def bits(self, user: int, document):
+    def bits(self, user: int, document, block: int = 0):
         """What a user says in a round."""
         made = self.read(document)
         gradient = made.vector(self.task, self.X[user : user + 1], self.y[user : user + 1])
-        return VectorSum(self.plan(document), seed=document.digest).randomize(gradient, randomness(user, made.number))
+        return VectorSum(self.plan(document), seed=document.digest, block=block).randomize(gradient, randomness(user, made.number))
 
-    def report(self, user: int, document) -> bytes:
-        key = self.read(document).key
-        transport = TRANSPORTS[self.task.transport]
-        return transport.seal(self.bits(user, document), self.plan(document), document.digest, key).to_bytes()
+    def report(self, user: int, document, block: int = 0) -> bytes:
+        made, transport = self.read(document).parts(self.task)[block], TRANSPORTS[self.task.transport]
+        return transport.seal(self.bits(user, document, block), self.plan(document), made.digest(document), made.key).to_bytes()
 
     def members(self) -> list[list[int]]:
         """Who answers which round where users come in order."""
@@ -153,7 +152,8 @@ class World:
     ) -> np.ndarray:
         """theta of the run without servers, of the same users' bits, and of blanks with these coins of each round.
 
-        Who is left out has come, so that no blank is in its place.
+        Members are those of each batch: of a round, or of each of its blocks. Who is left out has come, so that no blank is in its
+        place.
         """
         population = _InMemory(self, members, blanks, frozenset(left_out))
         return run(self.task.query.problem, population, self.task.schedule, start=np.zeros(self.task.query.problem.dim)).theta
@@ -181,27 +181,28 @@ class _InMemory:
         blanks: Callable[[int], RandomSource] | None = None,
         left_out: frozenset[int] = frozenset(),
     ) -> None:
-        self.world, self.members, self.users, self.number, self.blanks = world, members, world.users, 0, blanks
-        self.left_out = left_out
+        self.world, self.members, self.users, self.blanks = world, members, world.users, blanks
+        self.left_out, self.coins = left_out, {}
 
     def prepare(self, test, key=None):
         return None
 
     def answer(self, question):
-        self.number += 1
-        X, y, seed = self.world.X, self.world.y, None
+        X, y, seed, number = self.world.X, self.world.y, None, question.number
+        lot = self.world.task.lots_of(number)[question.block]
         if question.plan.range is not None:  # as the round that was asked, whose document is kept
-            ((stored,),) = self.world.rows("analyzer", f"SELECT document FROM asked WHERE number = {self.number}")
+            ((stored,),) = self.world.rows("analyzer", f"SELECT document FROM asked WHERE number = {lot}")
             seed = Document.from_bytes(stored).digest
-        protocol = VectorSum(question.plan, seed=seed)
+        protocol = VectorSum(question.plan, seed=seed, block=question.block)
         reports = [
-            protocol.randomize(question.query(X[user : user + 1], y[user : user + 1])[0], randomness(user, self.number))
-            for user in self.members[self.number - 1]
+            protocol.randomize(question.query(X[user : user + 1], y[user : user + 1])[0], randomness(user, number))
+            for user in self.members[lot - 1]
         ]
         if self.blanks is not None:  # as many as the round has reports, of which those are used that nobody took the place of
-            coins, nothing = self.blanks(self.number), np.zeros(question.plan.dim)
+            coins = self.coins[number] = self.coins.get(number) or self.blanks(number)
+            nothing = np.zeros(question.plan.dim)
             reports += [protocol.randomize(nothing, coins) for _ in range(question.plan.users)][len(reports) :]
-        bad = [place for place, user in enumerate(self.members[self.number - 1]) if user in self.left_out]
+        bad = [place for place, user in enumerate(self.members[lot - 1]) if user in self.left_out]
         return protocol.analyze(protocol.shuffle([report for place, report in enumerate(reports) if place not in bad]))
 
 

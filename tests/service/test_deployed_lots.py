@@ -166,7 +166,7 @@ def test_lots_outlive_a_restart_and_are_drawn_once(make):
 
 
 def test_of_too_many_users_with_one_lot_some_are_left_out_by_chance_whoever_they_are():
-    phase = SimpleNamespace(rounds=2, batch=3)
+    phase = SimpleNamespace(lots=SimpleNamespace(lots=2, size=3))
     task = SimpleNamespace(schedule=SimpleNamespace(phases=[phase]))
     left = set()
     for _ in range(40):
@@ -588,14 +588,15 @@ def seen(world: World, clock: Clock, caplog) -> dict[str, object]:
         Web(analyzer_app(running.population)) as page,
     ):
         errands = Noted(role, analyzer.url)
-        for number in (1, 2, 3):
+        for number in range(1, world.task.schedule.rounds + 1):
             document = running.next_round(number - 1)
-            for user in [None, *of_round(world, number)]:
+            pairs = [(user, block) for block, lot in enumerate(world.task.lots_of(number)) for user in of_round(world, lot)]
+            for user, block in [(None, 0), *pairs]:
                 for errand in (errands._task, errands._round, errands._arrivals, role.close_late, errands._batch):
                     errand()
                 if user is not None:
                     answer = public.post(
-                        "/v1/report", world.report(user, document), {"Authorization": f"Bearer {world.tokens[user]}"}
+                        "/v1/report", world.report(user, document, block), {"Authorization": f"Bearer {world.tokens[user]}"}
                     )
                     assert answer.status == 200
                 looked = [public.get(path).text for path in ("/metrics", "/v1/arrivals", "/healthz")]
@@ -632,7 +633,11 @@ def seen(world: World, clock: Clock, caplog) -> dict[str, object]:
     }
 
 
-def test_nothing_that_the_analyzer_or_the_public_can_see_tells_a_lot(make, clock, caplog, monkeypatch):
+IN_BLOCKS = {"dim": 20, "rounds": 2, "blocks": 2, "rule": "plain", "rotation": True, "max_inflation": 2.0}
+
+
+@pytest.mark.parametrize("planned", [{}, IN_BLOCKS], ids=["whole vectors", "blocks"])
+def test_nothing_that_the_analyzer_or_the_public_can_see_tells_a_lot(make, clock, caplog, monkeypatch, planned):
     """Two runs of the same users, of whom one has another lot. Everything but noise is the same, and so are all times."""
     caplog.set_level(logging.DEBUG)
     monkeypatch.setattr("croupier.service.net.server.time", clock)
@@ -643,9 +648,10 @@ def test_nothing_that_the_analyzer_or_the_public_can_see_tells_a_lot(make, clock
     for lot in (1, 2):
         caplog.clear()
         clock.now = 1_000_000.0
-        world = make()
+        world = make(**planned)
         role = world.shuffler()
-        rows = {name: 1 + user % 3 for user, name in enumerate(world.names)} | {world.names[0]: lot}
+        count = world.task.schedule.phases[0].lots.lots
+        rows = {name: 1 + user % count for user, name in enumerate(world.names)} | {world.names[0]: lot}
         with role.store.begin() as connection:
             for name, number in rows.items():
                 connection.execute(
@@ -656,8 +662,9 @@ def test_nothing_that_the_analyzer_or_the_public_can_see_tells_a_lot(make, clock
         assert found[0][what] == found[1][what], what
     sent = found[0]["sent to the analyzer, and when"]
     apart = SECRET.leaves(0.0)
-    assert [(when, path) for when, path, *_ in sent] == [
-        (apart * number, path) for number in (1, 2, 3) for path in ("/v1/batch", "/v1/release")
+    blocks, paths = world.task.blocks, ("/v1/batch", "/v1/release")
+    assert sorted((when, path) for when, path, *_ in sent) == [
+        (apart * number, path) for number in range(1, world.task.schedule.rounds + 1) for path in paths for _ in range(blocks)
     ]  # and no arrivals
 
 

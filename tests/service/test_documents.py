@@ -99,6 +99,7 @@ def originals(folder) -> list[tuple[int, dict]]:
         (EXCLUSIONS, {"task": DIGEST, "round": "b1", "batch": DIGEST, "places": [0, 3, 8]}),
         (REFUSAL, {"task": DIGEST, "reason": "rounds of 3 are too small"}),
         (HEARD, {"task": DIGEST}),
+        (TASK, secret_values(60, blocks=2)),
     ]
 
 

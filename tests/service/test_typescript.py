@@ -190,11 +190,12 @@ def fuzzed(values: dict, count: int, seed: int) -> list[Document]:
     return documents
 
 
-def secret_values(dim: int = 5, counted: bool = False) -> dict:
+def secret_values(dim: int = 5, counted: bool = False, blocks: int = 1) -> dict:
     """The words of a task with secret lots, of whose users not all come, and whose reports may be left out."""
     problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=dim, radius=5.0), feature_norm=3.0)
     asked_for = {"epsilon": 1.0, "delta": 1e-2, "method": "acsa", "rounds": 3, "max_inflation": 1.1, "honest": 0.95}
-    chosen = cr.schedule(problem, 90, **asked_for, rule="plain", lots="secret", exclusions=True).with_turnout(0.8)
+    asked_for |= {"rule": "plain", "lots": "secret", "exclusions": True, "blocks": blocks}
+    chosen = cr.schedule(problem, 90, **asked_for).with_turnout(0.8)
     enroller = None
     if counted:  # by an enroller that signs tokens for blanks
         chosen = chosen.with_bounded_blanks()
@@ -205,14 +206,16 @@ def secret_values(dim: int = 5, counted: bool = False) -> dict:
 
 
 @needs_node
-@pytest.mark.parametrize("lots", ["open", "secret", "secret and counted", "secret and rotated"])
+@pytest.mark.parametrize("lots", ["open", "secret", "secret and counted", "secret and rotated", "secret and in blocks"])
 def test_a_changed_task_is_never_taken_that_python_refuses(lots):
     if lots == "open":
         values = json.loads(json.loads((VECTORS / "documents.json").read_text())["task"]["text"])
     else:
-        values = secret_values(60 if lots == "secret and rotated" else 5, lots == "secret and counted")
-        assert ("range" in values["schedule"]["phases"][0]["plan"]) == (lots == "secret and rotated")
-    check_refusals(fuzzed(values, 200 if lots in ("secret and counted", "secret and rotated") else 400, seed=11))
+        rotated, cut = lots in ("secret and rotated", "secret and in blocks"), lots == "secret and in blocks"
+        values = secret_values(60 if rotated else 5, lots == "secret and counted", 2 if cut else 1)
+        assert ("range" in values["schedule"]["phases"][0]["plan"]) == rotated
+        assert ("blocks" in values["schedule"]["phases"][0]["plan"]) == cut
+    check_refusals(fuzzed(values, 400 if lots in ("open", "secret") else 200, seed=11))
 
 
 def check_refusals(documents: list[Document]) -> int:

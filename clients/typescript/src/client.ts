@@ -1,6 +1,7 @@
 /** What runs on a device: check the promise, answer once, and let nothing but sealed noise leave. */
 import { type Bytes, fromHex, joined } from "./bytes.ts";
 import { names, object, real, whole } from "./checks.ts";
+import { randomBytes } from "./crypto.ts";
 import { checkDemands, type Demands, requireDemands } from "./demands.ts";
 import { type Randomized, randomized } from "./encoding.ts";
 import { RecordError, RefusedTaskError, ServerError, WireError } from "./errors.ts";
@@ -16,7 +17,7 @@ import type { RecordValues } from "./records.ts";
 import { requirePrivateWay } from "./addresses.ts";
 import { sealedReport } from "./report.ts";
 import type { Entry, Store } from "./store.ts";
-import { type End, mostAnswers, phaseOf, readEnd, readRound, readTask, roundsOf, slotOf, type Task, type TaskRound } from "./task.ts";
+import { boundTo, type End, lotsIn, mostAnswers, phaseOf, readEnd, readRound, readTask, roundsOf, slotOf, type Task, type TaskRound } from "./task.ts";
 import { collectTokens, tokenOf, tokenSlot } from "./tokens.ts";
 
 const TOO_LATE = 410;
@@ -68,6 +69,13 @@ export interface Leaving {
   cover: boolean;
   report: Bytes;
   randomized: Randomized;
+}
+
+/** A secret lot, as the shuffler tells its user alone: the round, null where it is asked in none, seconds until that can begin, and in a task with blocks which one it sends there. */
+export interface Lot {
+  round: number | null;
+  wait: number;
+  block?: number;
 }
 
 /** A user's records, or where they come from: rows as the problem has them, or values by the task's columns. */
@@ -157,11 +165,12 @@ export class Client {
   }
 
   /** In a task with secret lots, the round that this user is asked in, as the shuffler tells it alone, and seconds until then. */
-  async lot(): Promise<{ round: number | null; wait: number }> {
+  async lot(): Promise<Lot> {
     const task = await this.task();
     const data = await this.#send("/v1/lot", undefined, await this.#enrolled());
     const told = readLot(data, task);
-    if ((await this.#options.store.keepLot(task.id, told.round)) !== told.round) {
+    const place = placeOf(task, told);
+    if ((await this.#options.store.keepLot(task.id, place)) !== place) {
       throw new RefusedTaskError("the shuffler tells another lot than before: lots are drawn once. Nothing was sent.");
     }
     return told;
@@ -224,11 +233,11 @@ export class Client {
     if (waiting === null) {
       if (again) return null;
       await this.collect();
-      const lot = task.secret?.cover ? await this.#coveredLot(task) : null;
+      const lot = task.secret?.cover || task.phases[0].plan.blocks > 1 ? await this.#keptLot(task) : null;
       const round = await this.round();
       if (round === null) return null;
       const came = now();
-      const cover = task.secret?.cover === true && lot !== round.number;
+      const { cover, block } = partOf(task, round, lot);
       const slot = cover ? `${task.id}-cover-${round.number}` : slotOf(task, round);
       const entries = await store.entries();
       if (entries.some((entry) => entry.slot === slot)) return null;
@@ -247,10 +256,11 @@ export class Client {
       [firstTime, blank, due] = [true, gradient === null && !cover, came + task.pace];
       const { plan } = phaseOf(task, round);
       const random = cover ? secureRandom : (this.#options.random ?? secureRandom);
-      const noisy = randomized(gradient ?? new Float64Array(plan.dim), plan, random, round.digest);
-      const tokenAt = task.enroller === null ? undefined : tokenSlot(task.interactivity, task.secret !== null, round.number, roundsOf(task, round.phase)[0]);
+      const noisy = randomized(gradient ?? new Float64Array(plan.dim), plan, random, round.digest, block ?? 0);
+      const first = block === null ? roundsOf(task, round.phase)[0] : 1;
+      const tokenAt = task.enroller === null ? undefined : tokenSlot(task.interactivity, task.secret !== null, block === null ? round.number : lotsIn(task, round.number)[0] + block, first);
       const token = tokenAt === undefined ? undefined : await tokenOf(store, task.id, tokenAt);
-      const report = await sealedReport(task.transport, round.digest, noisy.counts, plan, round.key, token);
+      const report = await sealedReport(task.transport, boundTo(round, block), noisy.counts, plan, round.key, token);
       const entry = this.#entry(slot, task, round.number, round.phase, entries);
       if (cover) entry.cover = true;
       if (tokenAt !== undefined) entry.token = tokenAt;
@@ -292,10 +302,10 @@ export class Client {
     return { slot, task: task.id, round, phase, ...gaussianBound(task.guarantee), watched: gaussianBound(task.guarantee.watched ?? task.guarantee), name: task.name, analyzer, first: now, last: now };
   }
 
-  /** In a task with cover, this user's round; asked for once. */
-  async #coveredLot(task: Task): Promise<number | null> {
+  /** In a task with cover or blocks, this user's lot among all; asked for once. */
+  async #keptLot(task: Task): Promise<number | null> {
     const known = await this.#options.store.lot(task.id);
-    return known === undefined ? (await this.lot()).round : known;
+    return known === undefined ? placeOf(task, await this.lot()) : known;
   }
 
   /** The mean of the records' gradients when it is due and no sooner; null where it is not ready by then, or blank. */
@@ -488,9 +498,9 @@ export interface JoinOptions extends AnswerOptions {
   /** Hears that the task has ended. */
   ended?: (end: End) => void;
   /** Hears of a secret lot that is no round at all, or one that begins after `wait`: nothing is sent then. */
-  notYet?: (lot: { round: number | null; wait: number }) => void;
+  notYet?: (lot: Lot) => void;
   /** Hears that the round of a secret lot is over, unanswered: a later one takes reports. */
-  missed?: (lot: { round: number | null; wait: number }) => void;
+  missed?: (lot: Lot) => void;
 }
 
 /** The body of an answer, up to the longest that there is. */
@@ -514,16 +524,34 @@ const LOT_BYTES = 64;
 const LONGEST_WAIT = 1e13;
 
 /** A lot as the shuffler tells it: a JSON object, filled up with spaces. */
-function readLot(data: Bytes, task: Task): { round: number | null; wait: number } {
+function readLot(data: Bytes, task: Task): Lot {
   if (data.length !== LOT_BYTES) throw new WireError("a lot that is not one");
   const words = object("lot", parseJson(new TextDecoder("utf-8", { fatal: true }).decode(data)));
-  names("lot", words, ["round", "wait"]);
-  const rounds = task.phases.reduce((sum, phase) => sum + phase.rounds, 0);
+  const { blocks } = task.phases[0].plan;
   const told = words.get("round") ?? null;
+  const one = told !== null && blocks > 1; // of which blocks
+  names("lot", words, one ? ["round", "block", "wait"] : ["round", "wait"]);
+  const rounds = task.phases.reduce((sum, phase) => sum + phase.rounds, 0);
   return {
     round: told === null ? null : whole("lot.round", told, { atLeast: 1, atMost: rounds }),
     wait: real("lot.wait", words.get("wait"), { atLeast: 0, atMost: LONGEST_WAIT }),
+    ...(one && { block: whole("lot.block", words.get("block"), { atLeast: 0, atMost: blocks - 1 }) }),
   };
+}
+
+/** The place of a lot among all of the task's, counted from 1: that of its round, where there are no blocks. */
+const placeOf = (task: Task, { round, block = 0 }: Lot): number | null => (round === null ? null : lotsIn(task, round)[0] + block);
+
+/** Whether a round is only covered, and the block that is sent in it: the lot's, or as cover one that is drawn afresh; null where there are no blocks. */
+function partOf(task: Task, round: TaskRound, lot: number | null): { cover: boolean; block: number | null } {
+  const [first, blocks] = lotsIn(task, round.number);
+  const mine = lot !== null && lot >= first && lot < first + blocks;
+  const cover = task.secret?.cover === true && !mine;
+  if (blocks === 1) return { cover, block: null };
+  if (mine) return { cover, block: lot - first };
+  if (!cover) throw new WireError(`round ${round.number}, which is not this user's lot, wants an answer: lots are drawn once`);
+  const [a, b, c] = randomBytes(3);
+  return { cover, block: (a + 256 * b + 65536 * c) % blocks }; // a power of two, of at most 2^20
 }
 
 /** What has counted in a question over several rounds, by the answer that settled most days. */

@@ -67,15 +67,16 @@ export interface Randomized {
   sent: Float64Array;
 }
 
-/** Clip, rotate where the plan does, encode, round at random and add Bin(b, p): the ones of each coordinate. The seed of a rotation is the round's digest. */
-export function randomized(vector: Float64Array, plan: SumPlan, random: RandomSource, seed: Bytes): Randomized {
+/** Clip, rotate where the plan does, encode, round at random and add Bin(b, p): the ones of each coordinate. The seed of a rotation is the digest of the round's document, whichever block is sent. */
+export function randomized(vector: Float64Array, plan: SumPlan, random: RandomSource, seed: Bytes, block = 0): Randomized {
   if (vector.length !== plan.dim) throw new RecordError(`a vector of ${vector.length} numbers where the plan has ${plan.dim}`);
   if (!vector.every(Number.isFinite)) throw new RecordError("a gradient that is not made of finite numbers");
   const noise = binomial(random, plan.noiseBits, plan.noiseProbability, coordinatesOf(plan));
   const unit = clipped(vector, plan.norm);
-  const exact = encoded(plan.range === null ? unit : turned(unit, plan.range, seed), plan.levels);
+  const { range } = plan;
+  const exact = encoded(range === null ? unit : turned(unit, { ...plan, range }, seed, block), plan.levels);
   const counts = roundAtRandom(random, exact).map((ones, place) => ones + noise[place]);
-  const own = (numbers: Float64Array): Float64Array => (plan.range === null ? numbers : turnedBack(numbers, plan.dim, seed));
+  const own = (numbers: Float64Array): Float64Array => (range === null ? numbers : turnedBack(numbers, plan, seed, block));
   const middle = plan.levels / 2 + plan.noiseBits * plan.noiseProbability;
   const said = own(exact.map((entry) => entry - plan.levels / 2));
   return { counts, exact, said, sent: own(Float64Array.from(counts, (count) => count - middle)) };

@@ -61,11 +61,17 @@ export function readLots(value: Json | undefined, phasePlan: Json | undefined): 
   }
 }
 
-function promised(facts: Omit<LotsPlan, "oneRound" | "guarantee">, oneRound: SumPlan): Guarantee {
-  const { users, rounds, honest, neighbours, delta } = facts;
+/** Where rounds have blocks, a lot is a round and a block. */
+export const lotsOf = (plan: { rounds: number; oneRound: Pick<SumPlan, "blocks"> }): number => plan.rounds * plan.oneRound.blocks;
+
+function promised({ rounds, ...asked }: Omit<LotsPlan, "oneRound" | "guarantee">, oneRound: SumPlan): Guarantee {
+  const lots = lotsOf({ rounds, oneRound });
+  if (lots > MAX_ROUNDS) throw new WireError("secret lots that are more than can be proved");
+  const facts = { ...asked, lots };
+  const { users, honest, neighbours, delta } = facts;
   const size = oneRound.users;
   const all = honestUsers({ users, honest });
-  const held = size - (all === users ? 0 : cheats(users - all, rounds, CHEATS_SHARE * delta, size - 1));
+  const held = size - (all === users ? 0 : cheats(users - all, lots, CHEATS_SHARE * delta, size - 1));
   const counted = Math.min(honestUsers(oneRound), held);
   const dim = coordinatesOf(oneRound);
   const certificate = certify(
@@ -76,20 +82,22 @@ function promised(facts: Omit<LotsPlan, "oneRound" | "guarantee">, oneRound: Sum
       reach: encodedReach(oneRound, neighbours), // two reports and a blank have one window
       dim,
     },
-    (TAIL_SHARE * delta) / (2 * rounds * dim),
+    (TAIL_SHARE * delta) / (2 * lots * dim),
     SPARE_SHARE * delta,
   );
-  const allocation = { mu: certificate.mu, rounds };
-  const windows = rounds * dim * certificate.tau * (neighbours === "zero-out" ? 1 : 2);
-  const overflow = Math.min(1, rounds * atLeast(size, users - 1, rounds));
+  const allocation = { mu: certificate.mu, rounds: lots };
+  const windows = lots * dim * certificate.tau * (neighbours === "zero-out" ? 1 : 2);
+  const overflow = Math.min(1, lots * atLeast(size, users - 1, lots));
   const short = facts.blanks === null ? 0 : shortage(facts, size - facts.blanks);
   const slack = Math.min(1, (windows + overflow + short + (honest < 1 ? CHEATS_SHARE * delta : 0) + givenUp(allocation, certificate.residue, neighbours)) * (1 + 1e-12));
   const watched = ifWatched(facts, oneRound, overflow, held - counted, size - held);
   return { mu: 0, slack, neighbours, allocation, watched };
 }
 
-/** What holds against an attacker who also knows when each user answered: one round with the noise of those of the same lot. */
-function ifWatched(facts: Omit<LotsPlan, "oneRound" | "guarantee">, oneRound: SumPlan, overflow: number, excluded: number, crowded: number): Guarantee {
+type Facts = Omit<LotsPlan, "oneRound" | "guarantee" | "rounds"> & { lots: number };
+
+/** What holds against an attacker who also knows when each user answered, and which block: one round with the noise of those of the same lot. */
+function ifWatched(facts: Facts, oneRound: SumPlan, overflow: number, excluded: number, crowded: number): Guarantee {
   let chance = BATCH_SHARE * facts.delta;
   const dim = coordinatesOf(oneRound);
   const { users, honest, turnout } = facts;
@@ -99,7 +107,7 @@ function ifWatched(facts: Omit<LotsPlan, "oneRound" | "guarantee">, oneRound: Su
   let many = all - 1;
   while (many - few > 1) {
     const middle = Math.floor((few + many) / 2);
-    if (atMost(middle, all - 1, facts.rounds) <= chance) few = middle;
+    if (atMost(middle, all - 1, facts.lots) <= chance) few = middle;
     else many = middle;
   }
   let counted = few + 2;
@@ -129,8 +137,8 @@ function ifWatched(facts: Omit<LotsPlan, "oneRound" | "guarantee">, oneRound: Su
 }
 
 /** Upper bound on the probability that fewer than `least` of the others come to some round. */
-function shortage({ users, turnout, rounds }: Omit<LotsPlan, "oneRound" | "guarantee">, least: number): number {
-  return Math.min(1, rounds * atMost(least - 1, honestUsers({ users, honest: turnout }) - 1, rounds));
+function shortage({ users, turnout, lots }: Facts, least: number): number {
+  return Math.min(1, lots * atMost(least - 1, honestUsers({ users, honest: turnout }) - 1, lots));
 }
 
 /** Cheats in any one round, at most, but for probability `chance`. */

@@ -22,5 +22,5 @@ export { readRecords } from "./records.ts";
 export { mask, reportBytes, sealedReport } from "./report.ts";
 export { binomial, fairBinomial, roundAtRandom } from "./sampling.ts";
 export { collectTokens, drawnRequests, readEnroller, requestsBytes, signedMessage, tokenSlot, tokensOf } from "./tokens.ts";
-export { readEnd } from "./task.ts";
+export { boundTo, readEnd } from "./task.ts";
 export { verifiedShares, verifiedSizes } from "./verified.ts";

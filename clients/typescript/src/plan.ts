@@ -5,7 +5,7 @@ import { NoCertificateError, WireError } from "./errors.ts";
 import { deltaOf, type Guarantee, gaussianGuarantee, repeated } from "./guarantee.ts";
 import { type Json, type JsonObject } from "./json.ts";
 import { paperGuarantee } from "./paper.ts";
-import { coordinatesOf } from "./rotation.ts";
+import { blockNorm, coordinatesOf, paddedLength } from "./rotation.ts";
 
 export const TAIL_SHARE = 0.01;
 /** Of that, what a round may give up for Theorem E. */
@@ -62,6 +62,8 @@ export interface SumPlan {
   diameter: number | null;
   /** With a rotation, what coordinates are clipped to, in norms; null where vectors are encoded as they are. */
   range: number | null;
+  /** With a rotation and secret lots, the blocks that a rotated vector is cut into, of which a user sends one; 1: the whole vector. */
+  blocks: number;
   /** Proved here, for a user who takes part in all rounds. */
   guarantee: Guarantee;
 }
@@ -72,12 +74,12 @@ export const messagesOf = (plan: SumPlan): number => plan.levels + plan.noiseBit
 export const honestUsers = (plan: { users: number; honest: number }): number =>
   Math.min(plan.users, Math.max(1, Math.ceil(plan.honest * plan.users * (1 - 1e-15))));
 
-type Encoded = Pick<SumPlan, "levels" | "norm" | "diameter" | "range">;
+type Encoded = Pick<SumPlan, "levels" | "norm" | "diameter" | "dim" | "range" | "blocks">;
 
-/** S of Theorem B: the l2 distance of neighbouring encodings; a rotation divides it by the range. */
-export function encodedShift({ levels, norm, diameter, range }: Encoded, neighbours: SumPlan["neighbours"]): number {
-  const norms = neighbours === "zero-out" ? 1 : (diameter ?? 2 * norm) / norm;
-  return norms * (levels / (2 * (range ?? 1)));
+/** S of Theorem B: the l2 distance of neighbouring encodings; a rotation divides it by the range, and blocks multiply it by their norm. */
+export function encodedShift(plan: Encoded, neighbours: SumPlan["neighbours"]): number {
+  const norms = neighbours === "zero-out" ? 1 : (plan.diameter ?? 2 * plan.norm) / plan.norm;
+  return norms * blockNorm(plan) * (plan.levels / (2 * (plan.range ?? 1)));
 }
 
 /** K: their distance in one coordinate, which moves no further than the whole vector; the part in a million covers what that is off by. */
@@ -101,9 +103,16 @@ function readRange(value: Json | undefined, dim: number): number | null {
   return real("range", value, { above: 0, atMost: MOST_RANGE });
 }
 
+function readBlocks(value: Json | undefined, dim: number, range: number | null, diameter: number | null): number {
+  if (value === undefined) return 1;
+  const blocks = whole("blocks", value, { atLeast: 2, atMost: paddedLength(dim) });
+  if (range === null || diameter !== null || !Number.isInteger(Math.log2(blocks))) throw new WireError("a plan with blocks that no rotated vector is cut into");
+  return blocks;
+}
+
 export function readPlan(value: Json | undefined): SumPlan {
   const words: JsonObject = object("plan", value);
-  names("plan", words, OWN, ["diameter", "range", "answers", ...DERIVED]); // no blocks: reports are of whole vectors
+  names("plan", words, OWN, ["diameter", "range", "blocks", "answers", ...DERIVED]);
   const requested = {
     epsilon: real("epsilon", words.get("epsilon"), { above: 0 }),
     delta: real("delta", words.get("delta"), { above: 0, below: 1 }),
@@ -117,11 +126,9 @@ export function readPlan(value: Json | undefined): SumPlan {
     noiseBits: whole("noise_bits", words.get("noise_bits"), { atLeast: 1, atMost: 1e12 }),
     noiseProbability: real("noise_probability", words.get("noise_probability"), { above: 0, below: 1 }),
   };
-  const facts = {
-    ...requested,
-    diameter: readDiameter(words.get("diameter"), requested.norm, requested.dim),
-    range: readRange(words.get("range"), requested.dim),
-  };
+  const diameter = readDiameter(words.get("diameter"), requested.norm, requested.dim);
+  const range = readRange(words.get("range"), requested.dim);
+  const facts = { ...requested, diameter, range, blocks: readBlocks(words.get("blocks"), requested.dim, range, diameter) };
   if ((words.get("answers") ?? null) !== null) whole("answers", words.get("answers"), { atLeast: 1, atMost: facts.dim });
   real("max_inflation", words.get("max_inflation"), { above: 1 });
   const maxBits = (words.get("max_bits") ?? null) === null ? null : whole("max_bits", words.get("max_bits"), { atLeast: 2, atMost: 2 ** 31 });

@@ -60,7 +60,7 @@ export interface Store {
   waiting(task: string): Promise<{ slot: string; report: Bytes } | null>;
   /** Forget a report; its answer stays counted. */
   sent(slot: string): Promise<void>;
-  /** Keep the round of a secret lot, null for none, unless one is kept; what is kept. */
+  /** Keep a secret lot, null for none, unless one is kept: its round, or in a task with blocks its place among all lots. What is kept. */
   keepLot(task: string, round: number | null): Promise<number | null>;
   /** The lot that is kept; undefined where none is. */
   lot(task: string): Promise<number | null | undefined>;

@@ -1,6 +1,7 @@
 /** Tasks and rounds, read and checked: every plan is proved again here. */
-import { type Bytes, fromHex } from "./bytes.ts";
+import { ascii, type Bytes, fromHex, joined, littleEndian } from "./bytes.ts";
 import { flag, list, names, object, oneOf, real, text, whole } from "./checks.ts";
+import { sha256 } from "./crypto.ts";
 import { honestInBatch, surelyHonest } from "./crowd.ts";
 import { cleaned } from "./described.ts";
 import { END, ROUND, readDocument, TASK, taskId, verified } from "./documents.ts";
@@ -83,6 +84,7 @@ export interface TaskRound {
   phase: number;
   theta: Float64Array;
   key: Bytes;
+  /** Of the document; a rotation follows from it. */
   digest: Bytes;
 }
 
@@ -176,6 +178,7 @@ function readSchedule(value: Json | undefined, users: number, question: Question
   if (phases.some((phase) => phase.lots !== null)) {
     checkLots(phases, full, users, honest, shortfall);
   } else {
+    if (phases.some(({ plan }) => plan.blocks > 1)) throw new WireError("a plan with blocks, which are drawn by secret lots alone, in open rounds");
     for (const phase of phases) checkPhase(phase, full, question?.stream?.rounds ?? phase.plan.rounds, users, honest, shortfall);
   }
   const worst = worstOf(phases.map((phase) => phase.lots?.guarantee ?? phase.plan.guarantee));
@@ -242,6 +245,16 @@ export function roundsOf(task: Task, phase: number): [number, number] {
   const before = task.phases.slice(0, phase - 1).reduce((sum, earlier) => sum + earlier.rounds, 0);
   return [before + 1, before + task.phases[phase - 1].rounds];
 }
+
+/** The lots of a round, counted from 1 over all rounds: one, or one a block. Where lots are secret there is one phase. */
+export function lotsIn(task: Task, round: number): [first: number, blocks: number] {
+  const { blocks } = task.phases[0].plan;
+  return [(round - 1) * blocks + 1, blocks];
+}
+
+/** What reports of a round are bound to: the digest of its document, or that of the block. */
+export const boundTo = ({ digest }: TaskRound, block: number | null): Bytes =>
+  block === null ? digest : sha256(joined(ascii("croupier block v1 "), digest, littleEndian(block, 4)));
 
 export const phaseOf = (task: Task, round: TaskRound): Phase => task.phases[round.phase - 1];
 

@@ -25,7 +25,7 @@ export interface Enroller {
 /** Of a task, what says how many tokens a person needs. */
 interface Asked {
   interactivity: "sequential" | "full";
-  phases: readonly { rounds: number; lots: { blanks: number | null } | null }[];
+  phases: readonly { rounds: number; plan: { blocks: number }; lots: { blanks: number | null } | null }[];
 }
 
 /** Read the enroller of a task, and refuse one whose tokens would be worth nothing. */
@@ -41,8 +41,8 @@ export function readEnroller(value: Json | undefined, asked: Asked, transport: s
   }
   if (new Set(keys.map((key) => key.toLowerCase())).size !== keys.length) throw new WireError("a task whose enroller has a key twice");
   const [{ lots }] = asked.phases;
-  // with secret lots a token a round, of which a person uses that of its lot: who signs does not learn which
-  const slots = asked.interactivity === "full" || lots !== null ? Math.max(...asked.phases.map((phase) => phase.rounds)) : 1;
+  // with secret lots a token a lot, of which a person uses its own: who signs does not learn which
+  const slots = asked.interactivity === "full" || lots !== null ? Math.max(...asked.phases.map(({ rounds, plan }) => rounds * plan.blocks)) : 1;
   if (keys.length !== slots) throw new WireError(`a task whose enroller has ${keys.length} keys for ${slots} slots`);
   if (transport === "messages") throw new WireError("a task with an enroller whose reports nothing ties a token to");
   const blanks = words.has("blanks") ? whole("enroller.blanks", words.get("blanks"), { atLeast: 1, atMost: 1e6 }) : 0;

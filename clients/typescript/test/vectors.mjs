@@ -183,6 +183,15 @@ export async function checkVectors({ parts, fromHex, toHex, ...client }, load) {
     }
     checked += 1;
   });
+  own.blocks.forEach((one, place) => {
+    const plan = parts.readPlan(typedList("blocks")[place].get("plan"));
+    const digest = fromHex(one.round);
+    const made = parts.randomized(Float64Array.from(one.vector), plan, new parts.KeyedRandom(fromHex(one.seed)), digest, one.block);
+    same("real encodings of a block", [...made.exact], one.exact);
+    same("counts of a block", made.counts, one.counts);
+    same("what a block's report is bound to", toHex(parts.boundTo({ digest }, one.block)), one["bound to"]);
+    checked += 1;
+  });
   own.gradients.forEach((one, place) => {
     const problem = parts.readProblem(typedList("gradients")[place].get("problem"));
     const rows = one.rows.map((x, index) => ({ x: Float64Array.from(x), y: one.targets[index] }));

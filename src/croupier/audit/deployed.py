@@ -301,7 +301,7 @@ def _told_blanks(role: ShufflerRole, asked: _Round, arrived: int) -> tuple[int, 
     """How many blanks fill the round, and their ones: what the shuffler that made them can tell."""
     task, plan = asked.deployment.task, asked.plan
     transport = cast(CheckedTransport, TRANSPORTS[task.transport])
-    blanks = role._blanks.of(task, asked.round, asked.document)[arrived:]
+    blanks = role._blanks.of(task, asked.round, asked.document, [[]])[0][arrived:]
     batch = SealedBatch(task.transport, asked.document.digest, plan.coordinates, len(blanks), transport.parts(blanks, plan))
     share = cast(NDArray[np.uint64], transport.check(batch, plan, asked.key).share)
     counts = transport.counts(transport.release(blanks, plan, bytes(32)), share, plan)

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -42,6 +42,7 @@ class LinearModel(LinearRows):
 
     _exclusions = False  # whether reports may be left out of a round: in deployed tasks
     _transport = "messages"  # that of their plans
+    _blocks = cast(int | str, 1)  # of their rotated gradients, with secret lots
 
     @abstractmethod
     def _loss(self) -> Loss:
@@ -111,6 +112,7 @@ class LinearModel(LinearRows):
             lots=self.lots,
             exclusions=self._exclusions,
             transport=self._transport,
+            blocks=self._blocks,
             neighbours=self.neighbours,
         )
         return planned if turnout is None else planned.with_turnout(turnout)  # remote users may stay away

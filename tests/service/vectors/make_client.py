@@ -26,13 +26,14 @@ from croupier.privacy.crowd import honest_in_batch, overflow, surely_honest
 from croupier.privacy.gaussian import gaussian_delta, gaussian_mu
 from croupier.problem import Ball, Problem
 from croupier.protocol import VectorSum
-from croupier.protocol._encoding import clip_to_ball, encode
+from croupier.protocol._encoding import Rotation, clip_to_ball, encode
 from croupier.protocol.randomizer import Randomizer
 from croupier.protocol.randomness import KeyedRandom
 from croupier.protocol.sampling import binomial, round_at_random
 from croupier.service.wire.documents import canonical, sha256
 from croupier.service.wire.queries import TrainingQuery
 from croupier.service.wire.reports import count_width
+from croupier.service.wire.transports import block_digest
 from croupier.table.read import Piece
 
 HERE = Path(__file__).parent
@@ -47,6 +48,7 @@ def made() -> dict[str, Any]:
         "roundings": [rounding_vector(number, levels) for number, levels in enumerate((1, 3, 40, 255, 256, 5000))],
         "encodings": [encoding_vector(number) for number in range(40)],
         "rotations": [rotation_vector(number) for number in range(12)],
+        "blocks": [block_vector(number) for number in range(12)],
         "gradients": [gradient_vector(number, *case) for number, case in enumerate(gradient_cases())],
         "rows": [rows_vector(*case) for case in rows_cases()],
         "accounting": accounting(),
@@ -161,6 +163,33 @@ def rotation_vector(number: int) -> dict[str, Any]:
         "exact": encode(protocol.numbers(unit), plan.levels)[0].tolist(),
         "counts": report.bits.sum(axis=1).tolist(),
         "bits a masked count": count_width(plan),
+    }
+
+
+def block_vector(number: int) -> dict[str, Any]:
+    rng, context = generator("block", number), key("round of blocks", number)
+    dim, norm, blocks = int(rng.integers(20, 300)), float(rng.choice([1.0, 0.7, 2.5])), 2 << number % 3
+    request: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-5, "users": int(rng.integers(500, 3000)), "rounds": 3}
+    box = float(rng.choice([1.5, 3.0, 3.7]))
+    plan = plan_lots(**request, dim=dim, norm=norm, rotation=box, blocks=blocks, max_inflation=2.0).one_round
+    vector = rng.normal(size=dim) * float(rng.choice([0.01, 0.3, 3.0, 1e60, 1e120])) / math.sqrt(dim)
+    block = int(rng.integers(blocks))
+    protocol = Randomizer(plan, context, block)
+    if number % 4 == 3:  # all of it in this block, which is clipped to its norm; and zero
+        sent = np.zeros(plan.coordinates)
+        sent[:3] = (3.0 * plan.norm, -plan.norm, 0.01) if number % 8 == 3 else 0.0
+        vector = Rotation(plan, context).back(sent, block)
+    (unit,) = clip_to_ball(LinearVectors.of(vector[np.newaxis]), plan.norm)
+    report = protocol.randomize(vector, KeyedRandom(key("block", number), private=False))
+    return {
+        "seed": key("block", number).hex(),
+        "round": context.hex(),
+        "block": block,
+        "bound to": block_digest(context, block).hex(),
+        "plan": plan.to_dict(),
+        "vector": vector.tolist(),
+        "exact": encode(protocol.numbers(unit), plan.levels)[0].tolist(),
+        "counts": report.bits.sum(axis=1).tolist(),
     }
 
 
@@ -332,6 +361,18 @@ def accounting() -> dict[str, Any]:
     lots_plans = [plan_lots(**request) for request in lots_requests]
     some_come = plan_lots(**lots_requests[1] | {"users": 8_000, "exclusions": True})
     lots_plans += [replace(lots_plans[0], turnout=0.8), replace(lots_plans[2], turnout=0.95), replace(some_come, turnout=0.8)]
+    # with blocks a lot is a round and a block; an enroller may count the blanks
+    in_blocks = {
+        "users": 16_000,
+        "rounds": 5,
+        "dim": 300,
+        "exclusions": True,
+        "blocks": 4,
+        "max_inflation": 1.2,
+        "transport": "masked",
+    }
+    cut = plan_lots(**lots_requests[1] | {"epsilon": 1.0, "delta": 1e-6} | in_blocks)
+    lots_plans += [cut, replace(cut, turnout=0.8).with_bounded_blanks()]
     relations = ("replace-one", "zero-out")
     bounds = [GaussianBound(0.1, 1e-9), GaussianBound(0.15, 3e-8)]
     return {

@@ -250,7 +250,8 @@ def plan_words(task: Task, number: int) -> list[list[str]]:
         "a person": "is in every round" if full else f"is in one round at most{hidden}",
         "a round ends": ends,
         "honest in a round": _honest_words(task, phase, unit),
-        "vectors" if query.once else "gradients": f"{plan.dim:,} coordinates, clipped to length {plan.norm:.4g}",
+        "vectors" if query.once else "gradients": f"{plan.dim:,} coordinates, clipped to length {plan.norm:.4g}"
+        + _block_words(phase),
         "message": f"{plan.levels:,} levels and {plan.noise_bits:,} noise bits of probability {plan.noise_probability:.4g} per "
         "coordinate",
         "transport": f"{task.transport}: {TRANSPORTS[task.transport].description}",
@@ -260,6 +261,12 @@ def plan_words(task: Task, number: int) -> list[list[str]]:
     if query.once:  # nothing is minimised
         rows = {name: text for name, text in rows.items() if name not in ("phase", "method", "bound on the loss")}
     return [[name, text] for name, text in rows.items()]
+
+
+def _block_words(phase: Phase) -> str:
+    """How much of a vector a person sends, where that is not all."""
+    plan = phase.plan
+    return "" if plan.blocks == 1 else f"; a person sends one of {plan.blocks} blocks of {plan.coordinates:,}, drawn with its round"
 
 
 def _honest_words(task: Task, phase: Phase, unit: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -24,22 +25,24 @@ from ...privacy import SumPlan
 from ...privacy._rounding import exact
 from ...privacy.crowd import exclusions_in_batch, honest_in_batch, honest_total
 from ...protocol import Counts, SumEstimate, VectorSum
+from ...protocol.randomness import Secret
 from ...validation import ArgumentError
 from ..net.database import Database, Result, role_tables
 from ..wire.documents import Document, End, Exclusions, WireError, refusal_reason, require_heard, sha256
 from ..wire.enrolment import PREFIX_BYTES, is_token
 from ..wire.outcomes import Answered, RoundLostError, TooManyBadReportsError
 from ..wire.task import Task, TaskRound, fewest, most_excluded
-from ..wire.transports import TRANSPORTS, Release, SealedBatch
+from ..wire.transports import TRANSPORTS, Release, SealedBatch, block_digest
 
-# The analyzer's tables: rounds and their counts, and nobody.
+# The analyzer's tables: rounds and their counts, and nobody. Where rounds have blocks, each block has a row of its own, with the
+# round's document and key.
 
 ANALYZER = role_tables()
 asked = Table(
     "asked",
     ANALYZER,
     Column("id", String, primary_key=True),
-    Column("number", Integer, nullable=False, unique=True),
+    Column("number", Integer, nullable=False, unique=True),  # of the lot: that of the round, where it has no blocks
     Column("document", LargeBinary, nullable=False),
     Column("key", LargeBinary),  # dropped with the answer
     Column("ones", String),
@@ -118,10 +121,10 @@ class Admission:
     """
 
     def __init__(self, store: Database, task: Task, task_round: TaskRound) -> None:
-        self._task, self._round, self._slot = task, task_round.id, task.token_slot(task_round)
+        self._task, self._round, self._slot = task, task_round.batch, task.token_slot(task_round)
         self._used: dict[str, None] = {}
         with store.look() as connection:
-            query = select(spent.c.token).where(spent.c.round != task_round.id)
+            query = select(spent.c.token).where(spent.c.round != task_round.batch)
             self._earlier = set(connection.execute(query).scalars()) if task.enroller is not None else set[str]()
 
     def admits(self, token: bytes) -> bool:
@@ -170,7 +173,7 @@ def open_batch(
     finding: dict[str, Any] = {"bad": verdict.bad}
     values: dict[str, Any] = {"users": batch.users - len(verdict.places)}
     if transport.checked:
-        finding["exclusions"] = Exclusions(task.id, task_round.id, sha256(data), verdict.places).document(key).to_bytes()
+        finding["exclusions"] = Exclusions(task.id, task_round.batch, sha256(data), verdict.places).document(key).to_bytes()
     if verdict.cheats > (most := transport.most_cheats(batch.users, phase.plan, most_excluded(task, phase))):
         short = task.enroller is not None and task.secret is not None and verdict.bad == batch.users
         values = {"spoiled": _SHORT if short else transport.spoiled(verdict, batch.users, most)}
@@ -181,10 +184,12 @@ def open_batch(
     if verdict.bad:
         log.warning("round %d: %d bad %s", task_round.number, verdict.bad, transport.bad_words)
     with store.begin() as connection:
-        connection.execute(insert(found).values(round=task_round.id, **finding))
+        connection.execute(insert(found).values(round=task_round.batch, **finding))
         admission.spend(connection)
-        here = asked.c.id == task_round.id
+        here = asked.c.id == task_round.batch
         connection.execute(update(asked).where(here).values(**values, key=None, batch=None))
+        if "spoiled" in values:  # the round's other blocks are not opened
+            connection.execute(update(asked).values(key=None, batch=None))
     store.wipe()
 
 
@@ -201,7 +206,7 @@ def take_release(store: Database, task: Task, task_round: TaskRound, release: Re
     phase, transport = task_round.phase_of(task), TRANSPORTS[task.transport]
     with store.begin() as connection:
         query = select(found.c.exclusions, found.c.share, asked.c.users).join_from(found, asked)
-        row = connection.execute(query.where(found.c.round == task_round.id)).first()
+        row = connection.execute(query.where(found.c.round == task_round.batch)).first()
         if row is None or row.exclusions is None or not transport.carries(release):
             raise WireError("a release of no list of exclusions")
         if Document.from_bytes(row.exclusions).digest != release.exclusions:
@@ -211,22 +216,23 @@ def take_release(store: Database, task: Task, task_round: TaskRound, release: Re
         if release.users != row.users:
             raise WireError("a release of another shape than the task's")
         counts = transport.counts(release, np.frombuffer(row.share, "<u8").astype(np.uint64), phase.plan)
-        here = found.c.round == task_round.id
+        here = found.c.round == task_round.batch
         dropped = None if counts is not None else _IMPOSSIBLE
         if dropped:
             log.error("round %d is a step of length 0: %s", task_round.number, dropped)
         connection.execute(update(found).where(here).values(share=None, dropped=dropped))
         ones = json.dumps(None if counts is None else counts.ones.tolist())
-        connection.execute(update(asked).where(asked.c.id == task_round.id).values(ones=ones))
+        connection.execute(update(asked).where(asked.c.id == task_round.batch).values(ones=ones))
     store.wipe()
 
 
-def estimate_of(ones: str, users: int, plan: SumPlan, document: Document) -> SumEstimate:
-    """Estimate the sum from a round's counts as they were written down; a round that was dropped is a sum of 0."""
+def estimate_of(ones: str, users: int, plan: SumPlan, document: Document, block: int = 0) -> SumEstimate:
+    """Estimate the sum from a round's counts as they were written down, or a block's part of it; what was dropped is 0."""
     counts = json.loads(ones)
     if counts is None:  # what is said of the users is that no users could have sent it
         return SumEstimate(sum=np.zeros(plan.dim), users=users, noise_std=plan.noise_std_for(users), guarantee=plan.guarantee)
-    return VectorSum(plan, seed=document.digest).analyze(Counts(np.array(counts, dtype=np.int64), users, private=True))
+    protocol = VectorSum(plan, seed=document.digest, block=block)
+    return protocol.analyze(Counts(np.array(counts, dtype=np.int64), users, private=True))
 
 
 # A task's end in the two roles: the analyzer declares it and waits until the shuffler knows, the shuffler keeps it for clients.
@@ -325,10 +331,16 @@ class RemotePopulation:
         return None
 
     def answer(self, question: Question) -> SumEstimate:
-        """Publish the round, wait for its batch, and estimate the sum from its counts."""
-        name = question.secret.derive("name of the round").key[:16].hex()
-        self._insist(partial(self._publish, name, question))
-        while (estimate := self._insist(partial(self._estimate, name, question.plan))) is None:
+        """Publish the round, wait for its batch, and estimate the sum from its counts.
+
+        The blocks of a round are asked for one after the other: the first question publishes it for all of them.
+        """
+        blocks = question.plan.blocks
+        # blocks have coins of their own, and share their rotation
+        secret = question.secret if blocks == 1 else Secret(question.rotation, private=False)
+        round_id = secret.derive("name of the round").key[:16].hex()
+        name = self._insist(partial(self._publish, round_id, question))
+        while (estimate := self._insist(partial(self._estimate, name, question))) is None:
             if (batch := self._insist(partial(self._batch, name))) is not None:
                 self._insist(partial(self._open, name, batch))
         if (lost := self._insist(self._lost)) is not None:
@@ -344,8 +356,7 @@ class RemotePopulation:
         columns = asked.c
         with self.store.look() as connection:
             open_ones = columns.key.is_not(None) & columns.ones.is_(None) & columns.batch.is_(None) & columns.spoiled.is_(None)
-            query = select(columns.document).where(open_ones)
-            stored = connection.execute(query).scalar()
+            stored = connection.execute(select(columns.document).where(open_ones).limit(1)).scalar()
         return None if stored is None else Document.from_bytes(stored)
 
     def spoiled(self) -> str | None:
@@ -354,7 +365,7 @@ class RemotePopulation:
         with self.store.look() as connection:
             row = connection.execute(select(columns.number, columns.spoiled).where(columns.spoiled.is_not(None))).first()
         if row is not None:
-            return str(TooManyBadReportsError(row.number, row.spoiled))
+            return str(TooManyBadReportsError(self.task.lot(row.number)[0], row.spoiled))
         return None if (lost := self._lost()) is None else str(lost)
 
     def _lost(self) -> RoundLostError | None:
@@ -373,19 +384,25 @@ class RemotePopulation:
 
     def answered(self, after: int = 0) -> list[Answered]:
         """Return the rounds that were answered, in order: what they released, and nothing else."""
-        columns = asked.c
+        columns, first = asked.c, 1 if after == 0 else self.task.lots_of(after)[-1] + 1
         with self.store.look() as connection:
             query = select(columns.number, columns.document, columns.ones, columns.users, found.c.bad, found.c.dropped)
-            query = query.outerjoin_from(asked, found).where(columns.ones.is_not(None) & (columns.number > after))
+            query = query.outerjoin_from(asked, found).where(columns.ones.is_not(None) & (columns.number >= first))
             rows = connection.execute(query.order_by(columns.number)).all()
         rounds = []
-        for number, stored, ones, users, bad, dropped in rows:
-            document = Document.from_bytes(stored)
+        for number, blocks in groupby(rows, key=lambda row: self.task.lot(row.number)[0]):
+            parts = list(blocks)
+            document = Document.from_bytes(parts[0].document)
             phase = TaskRound.read(document, self.task, self._key.public_key()).phase
             planned = self.task.round_phases[phase - 1]
-            estimate = estimate_of(ones, users, planned.plan, document)
-            mean = estimate.mean if planned.lots is None else estimate.sum / planned.mean_of
-            rounds.append(Answered(number, phase, users, float(np.linalg.norm(mean)), bad or 0, dropped))
+            if len(parts) < planned.plan.blocks:  # the others are on their way
+                break
+            estimates = [estimate_of(part.ones, part.users, planned.plan, document, n) for n, part in enumerate(parts)]
+            total = len(parts) * np.sum([estimate.sum for estimate in estimates], axis=0)
+            mean = estimates[0].mean if planned.lots is None else total / planned.mean_of
+            users, bad = min(part.users for part in parts), sum(part.bad or 0 for part in parts)
+            dropped = next((part.dropped for part in parts if part.dropped), None)
+            rounds.append(Answered(number, phase, users, float(np.linalg.norm(mean)), bad, dropped))
         return rounds
 
     def take(self, data: bytes) -> None:
@@ -393,20 +410,20 @@ class RemotePopulation:
 
         The same batch again changes nothing.
         """
-        task_round = TaskRound.read(self._document(data[16:48]), self.task, self._key.public_key())
+        task_round = self._named(data[16:48])
         phase, plan = task_round.phase_of(self.task), task_round.phase_of(self.task).plan
         batch = SealedBatch.from_bytes(data, plan.bits_per_coordinate, self.task.shuffler)
         enough = fewest(self.task, phase) <= batch.users <= plan.users
         if not enough or not TRANSPORTS[self.task.transport].fits(batch, plan, self.task.token_bytes):
             raise WireError("a batch of another shape than the task's")
-        here, columns = asked.c.id == task_round.id, asked.c
+        here, columns = asked.c.id == task_round.batch, asked.c
         with self._arrived, self.store.begin() as connection:
             first = columns.key.is_not(None) & columns.batch.is_(None)
             connection.execute(update(asked).where(here & first).values(batch=data))
             self._arrived.notify_all()
 
     def exclusions(self, round_id: str) -> Document | None:
-        """Return the signed list of the reports that are left out of a round."""
+        """Return the signed list of the reports that are left out of a round, or a block of it."""
         return exclusions_of(self.store, round_id)
 
     def take_release(self, data: bytes) -> None:
@@ -414,7 +431,7 @@ class RemotePopulation:
 
         The same again, or another one, changes nothing.
         """
-        task_round = TaskRound.read(self._document(data[16:48]), self.task, self._key.public_key())
+        task_round = self._named(data[16:48])
         with self._arrived:
             take_release(self.store, self.task, task_round, Release.from_bytes(data, self.task.shuffler))
             self._arrived.notify_all()
@@ -428,7 +445,7 @@ class RemotePopulation:
                 with self.store.look() as connection:
                     row = connection.execute(query).one()
                 if row.spoiled is not None:
-                    raise TooManyBadReportsError(row.number, row.spoiled)
+                    raise TooManyBadReportsError(self.task.lot(row.number)[0], row.spoiled)
                 if row.batch is not None or row.ones is not None:
                     return None if row.batch is None else bytes(row.batch)
                 if self._stopped:
@@ -439,10 +456,10 @@ class RemotePopulation:
         """Write down what is in the batch: its counts, or which reports are left out. Either way its key goes."""
         here = asked.c.id == name
         with self.store.look() as connection:
-            document, private = connection.execute(select(asked.c.document, asked.c.key).where(here)).one()
+            number, document, private = connection.execute(select(asked.c.number, asked.c.document, asked.c.key).where(here)).one()
         if private is None:  # it was opened: the database was gone before it could say so
             return
-        task_round = TaskRound.read(Document.from_bytes(document), self.task, self._key.public_key())
+        task_round = self._part(Document.from_bytes(document), number)
         open_batch(self.store, self.task, task_round, data, X25519PrivateKey.from_private_bytes(private), self._key, self._pool)
 
     def wait_until(self, moment: float) -> None:
@@ -459,31 +476,44 @@ class RemotePopulation:
             self._stopped = True
             self._arrived.notify_all()
 
-    def _publish(self, name: str, question: Question) -> None:
+    def _publish(self, round_id: str, question: Question) -> str:
+        """Ask in a round, unless it was asked in; returns the name of the batch that answers the question."""
         phase, theta = self.task.asked_in(question.number, question.plan, question.query)
+        private = X25519PrivateKey.generate()
+        task_round = TaskRound(self.task.id, round_id, question.number, phase, theta, private.public_key())
+        parts = task_round.parts(self.task)
         with self.store.begin() as connection:
-            if connection.execute(select(asked.c.id).where(asked.c.id == name)).scalar() is not None:
-                return
+            if connection.execute(select(asked.c.id).where(asked.c.id == parts[0].batch)).scalar() is not None:
+                return parts[question.block].batch
             number = int(connection.execute(select(func.count()).select_from(asked)).scalar_one()) + 1
-            if number != question.number:
+            if number != parts[0].lot(self.task):
                 remedy = "Go on with the run that asked the others; another run needs a task and a store of its own."
-                raise ArgumentError("question.number", question.number, f"{number}, the task's next round", remedy)
-            private = X25519PrivateKey.generate()
-            task_round = TaskRound(self.task.id, name, number, phase, theta, private.public_key())
-            values = {"id": name, "number": number, "document": task_round.document(self._key).to_bytes()}
-            connection.execute(insert(asked).values(**values, key=private.private_bytes_raw()))
+                done = number - 1 and self.task.lot(number - 1)[0]
+                raise ArgumentError("question.number", question.number, f"{done + 1}, the task's next round", remedy)
+            values = {"document": task_round.document(self._key).to_bytes(), "key": private.private_bytes_raw()}
+            rows = [{"id": part.batch, "number": part.lot(self.task)} | values for part in parts]
+            connection.execute(insert(asked), rows)
+        return parts[question.block].batch
 
-    def _estimate(self, name: str, plan: SumPlan) -> SumEstimate | None:
+    def _estimate(self, name: str, question: Question) -> SumEstimate | None:
         with self.store.look() as connection:
             query = select(asked.c.ones, asked.c.users, asked.c.document).where(asked.c.id == name)
             row = connection.execute(query).one()
-        return None if row.ones is None else estimate_of(row.ones, row.users, plan, Document.from_bytes(row.document))
+        if row.ones is None:
+            return None
+        return estimate_of(row.ones, row.users, question.plan, Document.from_bytes(row.document), question.block)
 
-    def _document(self, digest: bytes) -> Document:
-        """That of the round that a batch is about: the one that is waited for, or one before, under its own plan."""
+    def _part(self, document: Document, lot: int) -> TaskRound:
+        """The round of a document, with the block that a lot is of where there are any."""
+        task_round = TaskRound.read(document, self.task, self._key.public_key())
+        return task_round.parts(self.task)[self.task.lots_of(task_round.number).index(lot)]
+
+    def _named(self, digest: bytes) -> TaskRound:
+        """What a batch is about, by what its reports are bound to: the round that is waited for, or one before, and the block."""
         with self.store.look() as connection:
-            documents = connection.execute(select(asked.c.document)).scalars().all()
-        known = next((document for document in map(Document.from_bytes, documents) if document.digest == digest), None)
-        if known is None:
-            raise WireError("a batch of no round of this task")
-        return known
+            rows = connection.execute(select(asked.c.document, asked.c.number)).all()
+        for stored, lot in rows:
+            document, (_, block) = Document.from_bytes(stored), self.task.lot(lot)
+            if block_digest(document.digest, block) == digest:
+                return self._part(document, lot)
+        raise WireError("a batch of no round of this task")

@@ -22,7 +22,17 @@ from ...validation import ArgumentError, Found, blanks, one_of, real, whole
 from ..wire.documents import WireError
 from ..wire.enrolment import EnrollerKeys, check_enroller, keys_command
 from ..wire.queries import STATISTICS, StatisticQuery, TrainingQuery, clients_schema, records_to_dict
-from ..wire.task import LONGEST_PACE, PACE, ROUND_SECONDS, TURNOUT, SecretRounds, Task, check_secrecy, chosen_transport
+from ..wire.task import (
+    LONGEST_PACE,
+    MAX_EPSILON_IF_WATCHED,
+    PACE,
+    ROUND_SECONDS,
+    TURNOUT,
+    SecretRounds,
+    Task,
+    check_secrecy,
+    chosen_transport,
+)
 from ..wire.transports import LONG_TRANSPORT, TRANSPORTS
 
 # The share of users that is relied on unless the file says otherwise, and for how many seconds a round then waits for the others.
@@ -52,6 +62,7 @@ FIELDS = {
     "round_seconds": float,
     "cover": bool,
     "turnout": float,
+    "blocks": int,  # or "auto"
     "enroller": str,
     "output": str,
 }
@@ -74,6 +85,7 @@ class TaskFile:
     turnout: float
     output: Path
     enroller: EnrollerKeys | None = None
+    blocks: int | str = 1  # of the rotated gradient, of which a user sends one
     missing_keys: Path | None = None  # the enroller's file, where it is not there yet: which keys it needs follows from the plan
 
     @classmethod
@@ -88,6 +100,7 @@ class TaskFile:
         for name, value in values.items():
             wanted = FIELDS.get(name)
             fits = wanted is not None and isinstance(value, (int, float) if wanted is float else wanted)
+            fits = fits or (name, value) == ("blocks", "auto")
             if wanted is None or not fits or isinstance(value, bool) != (wanted is bool):
                 allowed = f"a {wanted.__name__}" if wanted else f"one of {', '.join(FIELDS)}"
                 raise ArgumentError(
@@ -127,6 +140,7 @@ class TaskFile:
             real("turnout", values.get("turnout", TURNOUT), above=0, at_most=1, remedy="State which share of users comes."),
             path.parent / values.get("output", "model.json"),
             enroller,
+            values.get("blocks", 1),
             None if keys is None or enroller is not None else keys,
         )
 
@@ -138,7 +152,7 @@ class TaskFile:
     @property
     def estimator(self) -> LinearModel:
         """The estimator that is trained, for the task's users; not fitted yet."""
-        return self._estimator(self.transport)
+        return self._estimator(self.transport, self._draft(self.transport).blocks if self.blocks == "auto" else self.blocks)
 
     @cached_property
     def transport(self) -> str:
@@ -153,16 +167,27 @@ class TaskFile:
         check_secrecy(task.secret, task.schedule.secret_lots, task.patience, self.pace)
         return servable(task)
 
-    def _estimator(self, transport: str) -> LinearModel:
+    def _estimator(self, transport: str, blocks: int | str = 1) -> LinearModel:
         estimator = self.request.estimator(self.facts, self.users)
         estimator.set_params(lots=self.lots)
-        estimator._exclusions, estimator._transport = True, TRANSPORTS[transport].planned_as
+        estimator._exclusions, estimator._transport, estimator._blocks = True, TRANSPORTS[transport].planned_as, blocks
         return estimator
 
     def _draft(self, transport: str) -> Task:
-        """The task by a transport, not yet looked at."""
-        features, estimator = len(self.encoder.names), self._estimator(transport)
+        """The task by a transport, not yet looked at; of "auto" in blocks where these make reports shorter, and clients take it."""
+        if self.blocks != "auto":
+            return self._planned(transport, self.blocks)
+        whole_vectors, cut = self._planned(transport, 1), self._planned(transport, "auto")
+        shorter = cut.most_report_bytes() < whole_vectors.most_report_bytes()
+        return cut if shorter and _taken_if_watched(cut) else whole_vectors
+
+    def _planned(self, transport: str, blocks: int | str) -> Task:
+        """The task by a transport, in so many blocks."""
+        features, estimator = len(self.encoder.names), self._estimator(transport, blocks)
         planned = estimator.plan(self.users, features, turnout=self.turnout)
+        if blocks != "auto" and any(phase.plan.blocks != blocks for phase in planned.phases):
+            remedy = "Leave it out: the rounds of this task send whole vectors."
+            raise ArgumentError("blocks", blocks, "1, where gradients are not rotated or not asked for by secret lots", remedy)
         if self.enroller is not None or self.missing_keys is not None:
             planned = planned.with_bounded_blanks()
         secret = self.secret if planned.secret_lots else None
@@ -179,6 +204,12 @@ class TaskFile:
             enroller=self.enroller,
             secret=secret,
         )
+
+
+def _taken_if_watched(task: Task) -> bool:
+    """Whether clients take the figure for whoever knows when each user answered, unless they say otherwise."""
+    watched, delta = task.schedule.guarantee.if_watched, max((phase.lots or phase.plan).delta for phase in task.schedule.phases)
+    return watched.slack < delta and watched.epsilon(delta) <= MAX_EPSILON_IF_WATCHED
 
 
 def servable(task: Task) -> Task:
@@ -200,7 +231,7 @@ def _lots(values: dict[str, Any], enroller: EnrollerKeys | None) -> str:
     lots: str = one_of("lots", values.get("lots", "auto"), ("auto", "secret", "open"), remedy)
     uncounted = "enroller" in values and (enroller is None or not enroller.blanks)
     lots = "open" if lots == "auto" and ("patience" in values or uncounted) else lots
-    given = [name for name in ("round_seconds", "cover", "turnout") if name in values]
+    given = [name for name in ("round_seconds", "cover", "turnout", "blocks") if name in values]
     if given and (lots == "open" or values.get("interactivity") == "full"):
         remedy = "Leave it out; or let lots be secret: lots = 'secret', in a sequential task."
         raise ArgumentError(given[0], values[given[0]], "left out where lots are open", remedy)

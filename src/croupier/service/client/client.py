@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import os
 import re
+import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -30,14 +31,12 @@ from ..net.http import Server, ServerError, require_private_way
 from ..wire.documents import Document, End, WireError
 from ..wire.outcomes import RefusedTaskError, Sent
 from ..wire.queries import NOT_SHOWN
-from ..wire.task import Lot, Start, Task, TaskRound, report_of
+from ..wire.task import MAX_EPSILON_IF_WATCHED, Lot, Start, Task, TaskRound, report_of
 from .budget import DeviceBudget
 from .state import Memory, Wallet
 
 # What a client demands of a task before it answers: promises that it computes itself, work that it can do, the right enroller.
 
-# What a client accepts, unless it says otherwise, to an attacker who also knows when each user answered.
-MAX_EPSILON_IF_WATCHED = 10.0
 # How long a report it makes, unless it says otherwise: one of these takes some ten seconds to prove or to seal on a slow machine.
 MAX_REPORT_BYTES = 4_000_000
 
@@ -121,7 +120,16 @@ class ClientPolicy:
             return line
         watched = watched_line(promise, self.delta)
         known = "an attacker who also knows when each user answered, even if the shuffler tells"
-        return f"{line} with secret lots, and to {known}, {watched}"
+        return f"{line} with secret lots, {self._between(task)}and to {known}, {watched}"
+
+    def _between(self, task: Task) -> str:
+        """With blocks, what is left to whoever knows when each user answered, and not the block."""
+        lots = task.schedule.phases[0].lots
+        if lots is None or task.blocks == 1:
+            return ""
+        epsilon = self._epsilon(task.schedule.with_shortfall(lots.if_timing_known))
+        said = f"epsilon {round_up(epsilon)}" if epsilon < math.inf else "no promise"
+        return f"to one who knows when each user answered but not its block {said}, "
 
     def _epsilon(self, promise: Guarantee) -> float:
         return promise.epsilon(self.delta) if promise.slack < self.delta else math.inf
@@ -362,14 +370,14 @@ class Client:
         Returns
         -------
         Lot
-            With how long it is until then at the least.
+            With how long it is until then at the least, and in a task with blocks the block that the user sends.
 
         Raises
         ------
         RefusedTaskError
             It is another one than was told before: lots are drawn once.
         WireError
-            It is none of the task's rounds.
+            It is none of the task's rounds, or blocks.
         """
         task = self.task()
         (start, then), self._start = self._start, (None, 0.0)
@@ -377,10 +385,16 @@ class Client:
         if told is None:
             told = Lot.from_bytes(self._sent("/v1/lot", headers=self._authorized))
         else:
-            told = Lot(told.round, max(0.0, told.wait - (time.monotonic() - then)))
-        if told.round is not None and told.round > task.schedule.rounds:
-            raise WireError(f"a lot of round {told.round}, where the task has {task.schedule.rounds}")
-        self._memory.keep_lot(task.id, told.round)
+            told = replace(told, wait=max(0.0, told.wait - (time.monotonic() - then)))
+        place = None
+        if told.round is not None:
+            if told.round > task.schedule.rounds:
+                raise WireError(f"a lot of round {told.round}, where the task has {task.schedule.rounds}")
+            places = task.lots_of(told.round)
+            if (told.block is None) != (len(places) == 1) or (told.block or 0) >= len(places):
+                raise WireError(f"a lot of block {told.block}, where the round has {len(places)}")
+            place = places[told.block or 0]
+        self._memory.keep_lot(task.id, place)
         return told
 
     def collect(self) -> None:
@@ -519,12 +533,13 @@ class Client:
         first_time, blank, due = waiting is None, False, 0.0
         if waiting is None:
             self.collect()
-            lot = self._covered_lot(task)
+            lot = self._lot(task)
             if (now := self.round()) is None:
                 return None
             came = time.monotonic()
             document, task_round = now
-            cover = task.secret is not None and task.secret.cover and lot != task_round.number
+            cover = task.secret is not None and task.secret.cover and lot not in task.lots_of(task_round.number)
+            task_round = self._part(task, task_round, lot, cover)
             slot = f"{task.id}-cover-{task_round.number}" if cover else f"{task.id}-{task.slot(task_round)}"
             if any(entry["slot"] == slot for entry in self._memory.entries()):
                 return None
@@ -579,12 +594,23 @@ class Client:
         counted = query.counted(query.no_rows("")[0] if read is None else read[0], task_round.number, before)
         return np.array([query.coordinate(counted["days"], task_round.number)]), {"counted": counted}
 
-    def _covered_lot(self, task: Task) -> int | None:
-        """In a task with cover, this user's round; asked for once."""
-        if task.secret is None or not task.secret.cover:
+    def _lot(self, task: Task) -> int | None:
+        """In a task with cover or blocks, this user's lot, by its place among all; asked for once."""
+        if task.secret is None or not (task.secret.cover or task.blocks > 1):
             return None
+        if self._memory.lot(task.id) is None:
+            self.lot()
         known = self._memory.lot(task.id)
-        return self.lot().round if known is None else known[0]
+        return None if known is None else known[0]
+
+    def _part(self, task: Task, task_round: TaskRound, lot: int | None, cover: bool) -> TaskRound:
+        """The round with the block that is sent: the lot's, or as cover one that is drawn afresh."""
+        parts, places = task_round.parts(task), task.lots_of(task_round.number)
+        if len(parts) == 1:
+            return task_round
+        if lot not in places and not cover:
+            raise WireError(f"round {task_round.number}, which is not this user's lot, wants an answer: lots are drawn once")
+        return secrets.choice(parts) if cover or lot is None else parts[places.index(lot)]
 
     def _report(
         self, document: Document, task_round: TaskRound, task: Task, gradient: NDArray[np.float64], random: RandomSource

@@ -59,7 +59,7 @@ class Memory:
         self.write(self.folder / "ledger.jsonl", b"".join(map(json_line, entries)))
 
     def lot(self, task: str) -> tuple[int | None] | None:
-        """Return the lot that was told for a task."""
+        """Return the lot that was told for a task: its round, or in a task with blocks its place among all lots."""
         file = self.folder / f"{task}.lot"
         if not file.exists():
             return None

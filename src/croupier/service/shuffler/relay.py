@@ -240,28 +240,28 @@ class AnalyzerRelay:
             self._sent("/v1/arrivals", self._shuffler.said(arrivals).to_bytes())
 
     def _batch(self) -> None:
-        if not self._fetched or (waiting := self._shuffler.waiting_batch()) is None:
-            return
-        name, batch = waiting
-        try:
-            self._sent("/v1/batch", batch)
-        except ServerError as refusal:
-            if not refusal.for_good:
-                raise
-            log.error("the analyzer refuses the batch for good: %s", str(refusal).strip()[:200])
-            self._shuffler.refused(name)  # as it is, it will never be taken
-        else:
-            self._shuffler.forwarded(name)
+        while self._fetched and (waiting := self._shuffler.waiting_batch()) is not None:
+            name, batch = waiting
+            try:
+                self._sent("/v1/batch", batch)
+            except ServerError as refusal:
+                if not refusal.for_good:
+                    raise
+                log.error("the analyzer refuses the batch for good: %s", str(refusal).strip()[:200])
+                self._shuffler.refused(name)  # as it is, it will never be taken
+            else:
+                self._shuffler.forwarded(name)
 
     def _exclusions(self) -> None:
-        """Where reports are checked: which of the batch are left out."""
-        name = self._shuffler.awaiting_exclusions()
-        if self._fetched and name is not None and (data := self._sent(f"/v1/exclusions/{name}")):
+        """Where reports are checked: which of each batch are left out."""
+        while self._fetched and (name := self._shuffler.awaiting_exclusions()) is not None:
+            if not (data := self._sent(f"/v1/exclusions/{name}")):
+                return
             self._shuffler.exclude(Document.from_bytes(data))
 
     def _release(self) -> None:
         """One sum over the others, until the analyzer has it."""
-        if self._fetched and (waiting := self._shuffler.waiting_release()) is not None:
+        while self._fetched and (waiting := self._shuffler.waiting_release()) is not None:
             name, release = waiting
             self._sent("/v1/release", release)
             self._shuffler.released(name)

@@ -96,7 +96,8 @@ def _since_boot() -> float:
 
 
 class Blanks:
-    """Blank reports for the round that is open: as many as a round has in all, so that making them says nothing of who came.
+    """Blank reports for the round that is open: as many as it has in all, for each of its blocks, so that making them says nothing
+    of who came.
 
     They are in memory alone. A process that starts again makes others, with coins of their own: none of the first was used. Where
     an enroller counts them, the last ones have its tokens; the first have random bytes in their place, and are good for nothing but
@@ -104,41 +105,48 @@ class Blanks:
     """
 
     def __init__(self) -> None:
-        self._round, self._reports = "", list[SealedReport]()
+        self._round, self._reports = "", list[list[SealedReport]]()
 
-    def of(self, task: Task, task_round: TaskRound, document: Document, counted: Sequence[bytes] = ()) -> Sequence[SealedReport]:
-        """Those of the round, made where they are not here yet: a client's report of a zero vector each, with these tokens."""
+    def of(
+        self, task: Task, task_round: TaskRound, document: Document, counted: Sequence[Sequence[bytes]]
+    ) -> Sequence[Sequence[SealedReport]]:
+        """Those of the round, made where they are not here yet: a client's report of a zero vector each, with these tokens; a list
+        for each block."""
         if self._round != task_round.id:
-            nothing, coins = np.zeros(task_round.phase_of(task).plan.dim), SecureRandom()
-            tokens = [os.urandom(task.token_bytes) for _ in range(task_round.phase_of(task).plan.users - len(counted))]
-            self._reports = [report_of(task, task_round, document, nothing, coins, token) for token in [*tokens, *counted]]
-            self._round = task_round.id
+            plan, coins, made = task_round.phase_of(task).plan, SecureRandom(), list[list[SealedReport]]()
+            for part, some in zip(task_round.parts(task), counted, strict=True):
+                tokens = [*(os.urandom(task.token_bytes) for _ in range(plan.users - len(some))), *some]
+                made.append([report_of(task, part, document, np.zeros(plan.dim), coins, token) for token in tokens])
+            self._round, self._reports = task_round.id, made
         return self._reports
 
     def end(
         self, role: ShufflerRole, lock: threading.Lock, task: Task, task_round: TaskRound, document: Document, opened: float
     ) -> None:
-        """Make the batch of the round if its time is over: reports of its lot, and blanks for all who did not come."""
-        if (counted := blanks_at_hand(role.store, task, task.token_slot(task_round))) is None:
+        """Make the batches of the round if its time is over: reports of a lot, and blanks for all who did not come."""
+        parts = task_round.parts(task)
+        counted = [tokens for part in parts if (tokens := blanks_at_hand(role.store, task, task.token_slot(part))) is not None]
+        if len(counted) < len(parts):
             return  # the enroller is waited for, regardless of who came
         blanks, rounds, now = self.of(task, task_round, document, counted), role.rounds, role.clock.now()
         if task.secret is None or now < task.secret.ends(opened):
             return
-        with lock:
-            rounds.close_with_blanks(task, task_round, blanks, now)
+        for part, some in zip(parts, blanks, strict=True):
+            with lock:
+                rounds.close_with_blanks(task, part, some, now)
         self._round, self._reports = "", []  # a blank is used once
 
 
 def hidden_among(task: Task) -> int:
     """The fewest users that a batch of the task may hold: honest ones by its plans, and with secret lots those that are usual."""
     counts = [phase.plan.honest_users for phase in task.schedule.phases]
-    return min([*counts, *[int(phase.lots.users_in_round) for phase in task.schedule.phases if phase.lots is not None]])
+    return min([*counts, *[phase.lots.users // phase.lots.lots for phase in task.schedule.phases if phase.lots is not None]])
 
 
 class _Shape(NamedTuple):
     """What a report with a known head, header and digest of the round, has to be: nothing else of it can be bad."""
 
-    round: TaskRound
+    round: TaskRound  # with the block, where there are any
     plan: SumPlan
     length: int  # all of its bytes
     used_bits: int  # of its last byte
@@ -212,7 +220,7 @@ class ShufflerRole:
     def open(self, document: Document) -> TaskRound:
         """Take reports for this round, unless it is known already."""
         task_round = TaskRound.read(document, self._serving, self._analyzer)
-        self.rounds.open(task_round, document, self.clock.now())
+        self.rounds.open(self._serving, task_round, document, self.clock.now())
         return task_round
 
     def collect_blanks(self, ask: Callable[[str, bytes], bytes]) -> bool:
@@ -231,9 +239,9 @@ class ShufflerRole:
     def is_ready_for(self, document: Document) -> bool:
         """Return whether a round can begin: its blanks have what they need."""
         task = self._serving
-        task_round = self._round(document, task)
-        first = task.secret is not None and task.enroller is not None and not self.rounds.is_known(task_round.id)
-        return not first or blanks_at_hand(self.store, task, task.token_slot(task_round)) is not None
+        parts = self._round(document, task).parts(task)
+        first = task.secret is not None and task.enroller is not None and not self.rounds.is_known(parts[0].batch)
+        return not first or all(blanks_at_hand(self.store, task, task.token_slot(part)) is not None for part in parts)
 
     def current(self) -> Document | None:
         """Return the round that takes reports, as its signed document."""
@@ -256,8 +264,8 @@ class ShufflerRole:
         enough = fewest(self.task, task_round.phase_of(self.task))
         with self._lock:
             with self.store.look() as connection:
-                state = state_of(connection, task_round.id)
-                drawn = who_is_drawn(connection, task_round, clients)
+                state = state_of(connection, task_round.parts(self.task)[0].batch)
+                drawn = who_is_drawn(connection, self.task, task_round, clients)
                 wanted = drawn - who_answered(connection, self.task, task_round, clients)
                 waited = who_has_reservations(connection, task_round.id, wanted, self.clock.now())
             if (secret := self.task.secret) is not None:  # nobody is waited for: the round ends on time
@@ -287,24 +295,26 @@ class ShufflerRole:
         task_round = self._round(current, task)
         with self.store.look() as connection:
             state = state_of(connection, task_round.id)
-            wanted = who_is_drawn(connection, task_round, clients) - who_answered(connection, task, task_round, clients)
+            wanted = who_is_drawn(connection, task, task_round, clients) - who_answered(connection, task, task_round, clients)
         stays = state.state == RoundState.OPEN and (task.patience is None or now + PROMISED < state.opened + task.patience)
         return [Start(document, current if stays and client in wanted else None) for client in clients]
 
     def lots_for(self, clients: Sequence[str]) -> list[Lot | RefusedError]:
-        """Return for each client the round that is its secret lot. Nobody else is told."""
+        """Return for each client the round, and the block, that is its secret lot. Nobody else is told."""
         task, now = self._serving, self.clock.now()
         if task.secret is None:
             return [RefusedError(404, "a task without secret lots")] * len(clients)
-        number, opened = self.rounds.last_opened() or (1, now)
+        last, opened = self.rounds.last_opened() or (1, now)
+        open_round, _ = task.lot(last)
         apart = task.secret.leaves(0.0)  # between the openings of two rounds, at the least
         with self.store.look() as connection:
             drawn = lots_of(connection, clients)
 
-        def wait(lot: int) -> float:
-            return min(max(0.0, opened + (lot - number) * apart - now), task.schedule.rounds * apart)
+        def told(place: int) -> Lot:
+            number, block = task.lot(place)
+            return Lot(number, min(max(0.0, opened + (number - open_round) * apart - now), task.schedule.rounds * apart), block)
 
-        return [Lot(drawn[client], wait(drawn[client])) if client in drawn else Lot(None) for client in clients]
+        return [told(drawn[client]) if client in drawn else Lot(None) for client in clients]
 
     def _is_late(self, state: Any) -> bool:
         patience = self._serving.patience
@@ -358,7 +368,8 @@ class ShufflerRole:
             return ParsedReport(client, body, known.round, known.plan, body[REPORT_HEAD : REPORT_HEAD + ENCAPSULATED].hex())
         try:
             task, report = self._serving, SealedReport.from_bytes(body)
-            task_round = self._read.get(report.round) or self._round(self.rounds.document(report.round), task)
+            known_round = self._read.get(report.round) if task.blocks == 1 else None  # blocks have digests of their own
+            task_round = known_round or self._named(report.round, task)
             plan, transport = task_round.phase_of(task).plan, TRANSPORTS[task.transport]
             transport.check_shape(report, report.round, plan)
             if len(body) != transport.report_length(plan) + task.token_bytes:
@@ -368,8 +379,15 @@ class ShufflerRole:
         except RefusedError as refusal:
             return refusal
         shape = _Shape(task_round, plan, len(body), report.dim * report.width % 8 or 8)
-        self._shapes = dict(list(self._shapes.items())[1 - ROUNDS_REMEMBERED :]) | {body[:REPORT_HEAD]: shape}
+        kept = list(self._shapes.items())[1 - ROUNDS_REMEMBERED * task.blocks :]
+        self._shapes = dict(kept) | {body[:REPORT_HEAD]: shape}
         return ParsedReport(client, body, task_round, plan, report.sealed.reshape(-1)[:ENCAPSULATED].tobytes().hex())
+
+    def _named(self, digest: bytes, task: Task) -> TaskRound:
+        """The round that reports are bound to by this digest, with its block where there are any."""
+        document, lot = self.rounds.named(digest)
+        task_round = self._round(document, task)
+        return task_round.parts(task)[task.lots_of(task_round.number).index(lot)]
 
     def _accepted_alone(self, report: ParsedReport) -> Accepted | RefusedError:
         try:

@@ -1,5 +1,6 @@
 """The shuffler's database: its tables, who is enrolled and drawn by lot, and each round as a state machine.
 
+Where a round has blocks, each of them is a lot, with a row of its own in all tables: what is said of a round holds for each.
 A round is open until it is full or late, made when its batch is written, checked while the analyzer decides which reports are left
 out, summed when the one sum over the others is written, forwarded when the analyzer has what it gets, and refused where it gets
 nothing. Every change of state is one method of `Rounds` and one transaction: whatever process is killed when, the same batch, the
@@ -82,12 +83,12 @@ rounds = Table(
     "rounds",
     SHUFFLER,
     Column("id", String, primary_key=True),
-    Column("number", Integer, nullable=False, unique=True),
+    Column("number", Integer, nullable=False, unique=True),  # of the lot: that of the round, where it has no blocks
     Column("document", LargeBinary, nullable=False),
     Column("opened", Float, nullable=False),  # seconds since 1970
     Column("batch", LargeBinary),  # made, and not yet known to have arrived
     Column("state", Enum(RoundState, native_enum=False, values_callable=list), nullable=False),
-    Column("digest", String),  # of the document
+    Column("digest", String),  # of the document, or of the block: what reports are bound to
     Column("arrived", Integer),  # how many reports it has, or had
     Index("rounds_digest", "digest", unique=True),
 )
@@ -112,7 +113,7 @@ reservations = Table(
     Column("round", ForeignKey("rounds.id"), nullable=False),
     Column("until", Float, nullable=False),  # seconds since 1970
 )
-# Who was drawn by lot, and for which rounds, from the first to the last.
+# Who was drawn by lot, and for which rounds (or lots, where rounds have blocks), from the first to the last.
 lots = Table(
     "lots",
     SHUFFLER,
@@ -244,9 +245,10 @@ def revoke(store: Database, names: Collection[str]) -> list[str]:
 
 def excluded_clients(store: Database) -> list[tuple[str, int]]:
     """Return whose reports were left out, and in which round."""
-    query = select(excluded.c.client, rounds.c.number).join_from(excluded, rounds)
+    query = select(excluded.c.client, rounds.c.document).join_from(excluded, rounds)
     with store.look() as connection:
-        return [(row.client, row.number) for row in connection.execute(query.order_by(rounds.c.number, excluded.c.client))]
+        rows = connection.execute(query.order_by(rounds.c.number, excluded.c.client)).all()
+    return [(row.client, json.loads(Document.from_bytes(row.document).text)["number"]) for row in rows]
 
 
 def forget_people(store: Database) -> None:
@@ -277,7 +279,7 @@ def clock_zero(store: Database, boot: str, now: float, since_boot: float) -> flo
 
 _AMONG_ANSWERED = select(taken_part.c.client).where((taken_part.c.slot == bindparam("slot")) & _among(taken_part.c.client))
 _AMONG_LOTS = select(lots.c.client).where(
-    bindparam("round", type_=Integer).between(lots.c.first, lots.c.last) & _among(lots.c.client)
+    (lots.c.first <= bindparam("last")) & (lots.c.last >= bindparam("first")) & _among(lots.c.client)
 )
 _AMONG_ALL_LOTS = select(lots.c.client, lots.c.first).where(_among(lots.c.client))
 
@@ -309,9 +311,9 @@ def _by_permutation(task: Task, names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _by_secret_lots(task: Task, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Independent and uniform lots, by the law of a run in memory; who is one too many for a round is left out by chance."""
-    phase = task.schedule.phases[0]
-    batches = independent_lots(Secret.fresh(), len(names), phase.rounds, phase.batch)
+    """Independent and uniform lots, by the law of a run in memory; who is one too many for a lot is left out by chance."""
+    plan: Any = task.schedule.phases[0].lots
+    batches = independent_lots(Secret.fresh(), len(names), plan.lots, plan.size)
     users = [(number, user) for number, batch in enumerate(batches, start=1) for user in batch.members(0, len(names)).tolist()]
     return [{"client": names[user], "first": number, "last": number} for number, user in users]
 
@@ -332,13 +334,15 @@ def nobody_took_part(store: Database) -> bool:
         return connection.execute(select(taken_part.c.client).limit(1)).scalar() is None
 
 
-def who_is_drawn(connection: Connection, task_round: TaskRound, names: Collection[str]) -> set[str]:
-    """Who of them may answer the round: those whose lot it is."""
-    return set(connection.execute(_AMONG_LOTS, {"round": task_round.number, "names": _listed(names)}).scalars())
+def who_is_drawn(connection: Connection, task: Task, task_round: TaskRound, names: Collection[str]) -> set[str]:
+    """Who of them may answer the round, or its block where it names one: those whose lot it is."""
+    places = task.lots_of(task_round.number)
+    first, last = (places[0], places[-1]) if task_round.block is None else [task_round.lot(task)] * 2
+    return set(connection.execute(_AMONG_LOTS, {"first": first, "last": last, "names": _listed(names)}).scalars())
 
 
 def lots_of(connection: Connection, names: Collection[str]) -> dict[str, int]:
-    """The first rounds that these clients were drawn for; who was not drawn is left out."""
+    """The first rounds, or lots, that these clients were drawn for; who was not drawn is left out."""
     return {row[0]: row[1] for row in connection.execute(_AMONG_ALL_LOTS, {"names": _listed(names)})}
 
 
@@ -426,8 +430,8 @@ def blanks_at_hand(store: Database, task: Task, slot: int) -> list[bytes] | None
 
 
 def blank_slots(task: Task) -> range:
-    """The slots whose blanks have tokens: one per round, where lots are secret and somebody counts."""
-    return range(1, task.schedule.rounds + 1) if task.enroller is not None and task.secret is not None else range(0)
+    """The slots whose blanks have tokens: one per lot, where lots are secret and somebody counts."""
+    return range(1, len(task.enroller.moduli) + 1) if task.enroller is not None and task.secret is not None else range(0)
 
 
 # A round, from its opening until nothing of it is left but who took part.
@@ -461,22 +465,23 @@ class Rounds:
         with self._store.look() as connection:
             return connection.execute(query.order_by(rounds.c.number)).first()
 
-    def document(self, digest: bytes) -> Document:
-        """The round's that reports name by its digest."""
+    def named(self, digest: bytes) -> tuple[Document, int]:
+        """The document and the lot of the round that reports name by a digest."""
         with self._store.look() as connection:
-            known = connection.execute(select(rounds.c.document).where(rounds.c.digest == digest.hex())).scalar()
+            query = select(rounds.c.document, rounds.c.number).where(rounds.c.digest == digest.hex())
+            known = connection.execute(query).first()
         if known is None:
             now = self.first(RoundState.OPEN)
             raise RefusedError(400, "a report for another round") if now else RefusedError(409, "no round takes reports now")
-        return Document.from_bytes(known)
+        return Document.from_bytes(known.document), known.number
 
     def is_known(self, round_id: str) -> bool:
-        """Whether a round was opened, whatever became of it."""
+        """Whether a round, or a block of it, was opened, whatever became of it."""
         with self._store.look() as connection:
             return connection.execute(select(rounds.c.id).where(rounds.c.id == round_id)).scalar() is not None
 
     def last_opened(self) -> tuple[int, float] | None:
-        """The number of the last round, and when it was opened."""
+        """The number of the last round, or lot, and when it was opened."""
         query = select(rounds.c.number, rounds.c.opened).order_by(rounds.c.number.desc())
         with self._store.look() as connection:
             row = connection.execute(query).first()
@@ -492,16 +497,18 @@ class Rounds:
 
     # Changes of state, each one transaction.
 
-    def open(self, task_round: TaskRound, document: Document, now: float) -> None:
-        """Nothing -> open: reports are taken from `now` on. The same again changes nothing."""
+    def open(self, task: Task, task_round: TaskRound, document: Document, now: float) -> None:
+        """Nothing -> open: reports of all its blocks are taken from `now` on. The same again changes nothing."""
+        parts = task_round.parts(task)
         with self._store.begin() as connection:
-            same = (rounds.c.id == task_round.id) | (rounds.c.number == task_round.number)
+            same = (rounds.c.id == parts[0].batch) | (rounds.c.number == parts[0].lot(task))
             known = connection.execute(select(rounds.c.id, rounds.c.document).where(same)).first()
             if known is None:
-                about = {"id": task_round.id, "number": task_round.number, "digest": document.digest.hex()}
-                values = about | {"document": document.to_bytes(), "state": RoundState.OPEN, "arrived": 0, "opened": now}
-                connection.execute(insert(rounds).values(**values))
-            elif known.id != task_round.id:
+                for part in parts:
+                    about = {"id": part.batch, "number": part.lot(task), "digest": part.digest(document).hex()}
+                    values = about | {"document": document.to_bytes(), "state": RoundState.OPEN, "arrived": 0, "opened": now}
+                    connection.execute(insert(rounds).values(**values))
+            elif known.id != parts[0].batch:
                 raise WireError(
                     f"a second round {task_round.number}: one was opened before, which the analyzer has forgotten. Its users are "
                     "not asked again. Bring the analyzer's database and journal back from after that round, or begin a new task"
@@ -516,8 +523,8 @@ class Rounds:
         """
         outcomes: dict[int, Accepted | RefusedError] = {}
         with self._store.begin() as connection:
-            for task_round in {report.round.id: report.round for report in parsed}.values():
-                here = {place: report for place, report in enumerate(parsed) if report.round.id == task_round.id}
+            for task_round in {report.round.batch: report.round for report in parsed}.values():
+                here = {place: report for place, report in enumerate(parsed) if report.round.batch == task_round.batch}
                 outcomes |= self._accepted(connection, task, task_round, here, now)
         if any(isinstance(outcome, Accepted) and outcome.arrived == outcome.wanted for outcome in outcomes.values()):
             self._store.wipe()
@@ -526,9 +533,9 @@ class Rounds:
     def close(self, task: Task, task_round: TaskRound, fewest: int, now: float) -> None:
         """Open -> made, where the round has waited long enough, has enough reports, and waits for no promised one."""
         with self._store.begin() as connection:
-            state = state_of(connection, task_round.id, to_change=True)
+            state = state_of(connection, task_round.batch, to_change=True)
             early = task.patience is None or now < state.opened + task.patience
-            waits = state.arrived < fewest or early or any_reservation_left(connection, task_round.id, now)
+            waits = state.arrived < fewest or early or any_reservation_left(connection, task_round.batch, now)
             if state.state != RoundState.OPEN or waits:
                 return
             self._make(connection, task, task_round, now)
@@ -537,7 +544,7 @@ class Rounds:
     def close_with_blanks(self, task: Task, task_round: TaskRound, blanks: Sequence[SealedReport], now: float) -> None:
         """Open -> made, of a round of secret lots: reports of its lot, and blanks for all who did not come."""
         with self._store.begin() as connection:
-            if state_of(connection, task_round.id, to_change=True).state != RoundState.OPEN:
+            if state_of(connection, task_round.batch, to_change=True).state != RoundState.OPEN:
                 return
             self._make(connection, task, task_round, now, blanks)
         self._store.wipe()
@@ -562,7 +569,7 @@ class Rounds:
         exclusions = Exclusions.read(document, self._analyzer)
         with self._store.begin() as connection:
             kept = commitments.c
-            query = select(rounds.c.document, rounds.c.state, kept.batch, kept.document.label("committed"))
+            query = select(rounds.c.number, rounds.c.document, rounds.c.state, kept.batch, kept.document.label("committed"))
             joined = query.join_from(rounds, commitments).where(rounds.c.id == exclusions.round)
             row = connection.execute(joined.with_for_update()).first()
             if row is None or exclusions.task != task.id or exclusions.batch != row.batch:
@@ -576,7 +583,8 @@ class Rounds:
             here = kept.round == exclusions.round
             connection.execute(update(commitments).where(here).values(document=document.to_bytes()))
             task_round = TaskRound.read(Document.from_bytes(row.document), task, self._analyzer)
-            self._settle(connection, task, task_round, exclusions.places, document.digest)
+            part = task_round.parts(task)[task.lots_of(task_round.number).index(row.number)]
+            self._settle(connection, task, part, exclusions.places, document.digest)
         self._store.wipe()
 
     def _leave(self, round_id: str, before: RoundState, state: RoundState) -> None:
@@ -592,12 +600,12 @@ class Rounds:
 
     def _settle(self, connection: Connection, task: Task, task_round: TaskRound, places: Sequence[int], commitment: bytes) -> None:
         """Write down whose reports are left out and the sum of the others, and forget all reports."""
-        query = select(checking.c.place, checking.c.client, checking.c.body).where(checking.c.round == task_round.id)
+        query = select(checking.c.place, checking.c.client, checking.c.body).where(checking.c.round == task_round.batch)
         rows = connection.execute(query.order_by(checking.c.place)).all()
         out = set(places)
         if places and places[-1] >= len(rows):
             raise WireError("exclusions beyond the batch")
-        named = [{"round": task_round.id, "client": row.client} for row in rows if row.place in out and row.client is not None]
+        named = [{"round": task_round.batch, "client": row.client} for row in rows if row.place in out and row.client is not None]
         if named:
             connection.execute(insert(excluded), named)
         phase = task_round.phase_of(task)
@@ -605,15 +613,15 @@ class Rounds:
         state, batch = RoundState.REFUSED, None
         if len(out) > most or left < phase.plan.honest_users:
             log.error("round %d is given up: %d reports are bad, more than the %d allowed", task_round.number, len(out), most)
-            connection.execute(delete(unforwarded).where(unforwarded.c.round == task_round.id))
+            connection.execute(delete(unforwarded).where(unforwarded.c.round == task_round.batch))
         else:
             rest = SealedReport.read_alike([row.body for row in rows if row.place not in out])
             release = TRANSPORTS[task.transport].release(rest, phase.plan, commitment)
             state, batch = RoundState.SUMMED, release.to_bytes(self._key)
             if out:
                 log.warning("round %d: %d reports are left out; croupier serve excluded names them", task_round.number, len(out))
-        connection.execute(update(rounds).where(rounds.c.id == task_round.id).values(state=state, batch=batch))
-        connection.execute(delete(checking).where(checking.c.round == task_round.id))
+        connection.execute(update(rounds).where(rounds.c.id == task_round.batch).values(state=state, batch=batch))
+        connection.execute(delete(checking).where(checking.c.round == task_round.batch))
 
     def _accepted(
         self, connection: Connection, task: Task, task_round: TaskRound, parsed: dict[int, ParsedReport], now: float
@@ -622,9 +630,9 @@ class Rounds:
         has ended."""
         slot, wanted, cover = task.slot(task_round), task_round.phase_of(task).plan.users, cover_slot(task_round)
         names = {report.client for report in parsed.values()}
-        state = state_of(connection, task_round.id, to_change=True)
+        state = state_of(connection, task_round.batch, to_change=True)
         answered = who_answered(connection, task, task_round, names)
-        drawn = who_is_drawn(connection, task_round, names)
+        drawn = who_is_drawn(connection, task, task_round, names)
         sealed = known_seals(connection, task_round, parsed.values())
         covered = task.secret is not None and task.secret.cover
         if covered:  # everybody sends something: what is not of the round's lot is written down all the same, and thrown away later
@@ -657,12 +665,12 @@ class Rounds:
         if new:
             slots = {report.client: cover if covered and report.client not in real else slot for report in new}
             connection.execute(_ADD_TAKEN_PART, [{"slot": used, "client": client} for client, used in slots.items()])
-            rows = [{"round": task_round.id, "client": report.client, "body": report.body} for report in new]
+            rows = [{"round": task_round.batch, "client": report.client, "body": report.body} for report in new]
             connection.execute(_ADD_REPORT, rows)
-            connection.execute(_ADD_SEAL, [{"round": task_round.id, "seal": report.seal} for report in new])
+            connection.execute(_ADD_SEAL, [{"round": task_round.batch, "seal": report.seal} for report in new])
             if task.patience is not None:
                 forget_reservations(connection, [report.client for report in new])
-            connection.execute(_SET_ARRIVED, {"round": task_round.id, "count": arrived})
+            connection.execute(_SET_ARRIVED, {"round": task_round.batch, "count": arrived})
             if task.secret is None and arrived == wanted:
                 self._make(connection, task, task_round, now)
         return outcomes
@@ -677,8 +685,8 @@ class Rounds:
         enroller counts blanks and fewer people came than these leave places for, nobody's report is forwarded: the analyzer gets
         blanks without tokens, which end the task and say that this was so, and nothing else.
         """
-        here, number = reports.c.round == task_round.id, task_round.number
-        drawn = (lots.c.client == reports.c.client) & (lots.c.first <= number) & (lots.c.last >= number)
+        here, number, lot = reports.c.round == task_round.batch, task_round.number, task_round.lot(task)
+        drawn = (lots.c.client == reports.c.client) & (lots.c.first <= lot) & (lots.c.last >= lot)
         query = select(reports.c.client, reports.c.body).join(lots, drawn).where(here)
         rows = connection.execute(query.order_by(reports.c.client)).all()
         fill, lots_plan = blanks[len(rows) :], task_round.phase_of(task).lots
@@ -693,18 +701,18 @@ class Rounds:
         if order is not None:  # in the order of the batch, until the analyzer has said which are left out
             people = [*[(row.client, bytes(row.body)) for row in rows], *[(None, blank.to_bytes()) for blank in fill]]
             in_order = [people[which] for which in order.tolist()]
-            held = [{"round": task_round.id, "place": n, "client": who, "body": body} for n, (who, body) in enumerate(in_order)]
+            held = [{"round": task_round.batch, "place": n, "client": who, "body": body} for n, (who, body) in enumerate(in_order)]
             connection.execute(_ADD_CHECKING, held)
-            connection.execute(insert(commitments).values(round=task_round.id, batch=sha256(batch)))
+            connection.execute(insert(commitments).values(round=task_round.batch, batch=sha256(batch)))
         values = {"state": RoundState.MADE, "batch": batch}
-        connection.execute(update(rounds).where(rounds.c.id == task_round.id).values(**values))
-        connection.execute(insert(unforwarded).values(round=task_round.id, since=now))
+        connection.execute(update(rounds).where(rounds.c.id == task_round.batch).values(**values))
+        connection.execute(insert(unforwarded).values(round=task_round.batch, since=now))
         connection.execute(delete(reports).where(here))
         connection.execute(delete(taken_part).where(taken_part.c.slot == cover_slot(task_round)))
         if task.enroller is not None and task.secret is not None:  # none is used again
             used = blank_tokens.c.slot == task.token_slot(task_round)
             connection.execute(update(blank_tokens).where(used).values(tokens=b""))
-        connection.execute(delete(seals))
+        connection.execute(delete(seals).where(seals.c.round == task_round.batch))
         connection.execute(delete(reservations))
 
 
@@ -717,12 +725,12 @@ def _reports_of(connection: Connection, task_round: TaskRound, names: Collection
     """The reports of these clients that are here."""
     if not names:
         return {}
-    return {row[0]: row[1] for row in connection.execute(_AMONG_REPORTS, {"round": task_round.id, "names": _listed(names)})}
+    return {row[0]: row[1] for row in connection.execute(_AMONG_REPORTS, {"round": task_round.batch, "names": _listed(names)})}
 
 
 def known_seals(connection: Connection, task_round: TaskRound, parsed: Iterable[ParsedReport]) -> set[str]:
     """Which of the reports' encapsulated keys are here already: who sends one again would count another user's answer twice."""
-    values = {"round": task_round.id, "names": _listed(report.seal for report in parsed)}
+    values = {"round": task_round.batch, "names": _listed(report.seal for report in parsed)}
     return set(connection.execute(_AMONG_SEALS, values).scalars())
 
 

@@ -218,11 +218,11 @@ def check_address(name: str, address: str) -> None:
 def slots_of(schedule: Schedule) -> int:
     """Return how many tokens a person needs.
 
-    With secret lots one per round, of which a person uses that of its lot: who signs does not learn which, and the blanks of each
-    round are counted by a key of their own.
+    With secret lots one per lot, of which a person uses its own: who signs does not learn which, and the blanks of each lot are
+    counted by a key of their own.
     """
-    if schedule.secret_lots:
-        return schedule.rounds
+    if (lots := schedule.phases[0].lots) is not None:
+        return lots.lots
     return max(phase.rounds for phase in schedule.phases) if schedule.interactivity == "full" else 1
 
 

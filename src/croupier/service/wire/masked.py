@@ -7,7 +7,6 @@ of a round share its rotation, which is made from `context`.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -32,6 +31,7 @@ from .transports import (
     TRANSPORTS,
     MaskedSum,
     SealedReport,
+    block_digest,
     open_envelope,
     seal_seed,
     seed_info,
@@ -40,7 +40,6 @@ from .transports import (
 # Coordinates that are worked on at a time: whole words, whatever the width.
 _PIECE = 1 << 16
 _TRANSPORT = TRANSPORTS[MaskedSum.name]
-_BLOCK = b"croupier masked block v1 "
 
 
 def masked_report(
@@ -392,7 +391,7 @@ def _bound(context: bytes, plan: SumPlan, block: int) -> bytes:
     """What reports are bound to: the context, and where there are several blocks, the block."""
     context = _exactly("context", context, DIGEST_BYTES)
     block = whole("block", block, at_least=0, at_most=plan.blocks - 1, remedy="Count blocks from 0.")
-    return context if plan.blocks == 1 else hashlib.sha256(_BLOCK + context + block.to_bytes(4)).digest()
+    return block_digest(context, None if plan.blocks == 1 else block)
 
 
 def _exactly(name: str, value: bytes, length: int) -> bytes:

@@ -23,13 +23,23 @@ from .documents import ROUND, TASK, Document, WireError, canonical, sha256
 from .enrolment import EnrollerKeys, check_enroller
 from .queries import TaskQuery, query_from_dict
 from .reports import TOKEN_BYTES
-from .transports import DEFAULT_TRANSPORT, LONG_TRANSPORT, MOST_DEFAULT_BYTES, TRANSPORTS, SealedReport, release_bytes
+from .transports import (
+    DEFAULT_TRANSPORT,
+    LONG_TRANSPORT,
+    MOST_DEFAULT_BYTES,
+    TRANSPORTS,
+    SealedReport,
+    block_digest,
+    release_bytes,
+)
 
 # Rounds of secret lots as they are deployed: how long they take, regardless of who comes. Part of a task
 # (docs/protocol.md#secret-lots).
 
 # Seconds that a round takes reports unless the task says otherwise, and at most.
 ROUND_SECONDS, MOST_ROUND_SECONDS = 300.0, 1e7
+# What clients accept, unless they say otherwise, to an attacker who also knows when each user answered.
+MAX_EPSILON_IF_WATCHED = 10.0
 # The share of users that `if_watched` counts on to come to their round, unless the task file says otherwise.
 TURNOUT = 0.8
 # A batch leaves so much later than its round ended, in parts of the round: however long it took to make.
@@ -77,24 +87,30 @@ class Lot:
 
     round: int | None  # the number of the round that the client is asked in; None if it is asked in none
     wait: float = 0.0  # seconds until that round can begin at the soonest; 0 where it may have begun, or there is none
+    block: int | None = None  # which block of its vector it sends there, from 0; None where there are no blocks
 
     def to_bytes(self) -> bytes:
         """Return the lot as it travels: of one length, whatever it is, since lengths can be seen."""
-        return json.dumps({"round": self.round, "wait": round(self.wait, 3)}).ljust(_LOT_BYTES).encode()
+        block = {} if self.block is None else {"block": self.block}
+        return json.dumps({"round": self.round} | block | {"wait": round(self.wait, 3)}).ljust(_LOT_BYTES).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """Read a lot, strictly."""
         try:
             values = json.loads(data)
-            if len(data) != _LOT_BYTES or set(values) != {"round", "wait"}:
+            if len(data) != _LOT_BYTES or set(values) - {"block"} != {"round", "wait"}:
                 raise WireError("a lot that is not one")
             if values["round"] is not None:
                 whole("round", values["round"], at_least=1, remedy="Rounds are counted from 1.")
+            if "block" in values:
+                whole("block", values["block"], at_least=0, remedy="Blocks are counted from 0.")
+                if values["round"] is None:
+                    raise WireError("a lot that is a block of no round")
             wait = real("wait", values["wait"], at_least=0, at_most=_LONGEST_WAIT, remedy="Give seconds.")
         except (TypeError, ValueError) as problem:
             raise WireError(f"a lot that says something impossible: {problem}") from None
-        return cls(values["round"], wait)
+        return cls(values["round"], wait, values.get("block"))
 
 
 @dataclass(frozen=True)
@@ -205,6 +221,31 @@ class Task:
         before = sum(earlier.rounds for earlier in self.schedule.phases[: phase - 1])
         return range(before + 1, before + 1 + self.schedule.phases[phase - 1].rounds)
 
+    @property
+    def blocks(self) -> int:
+        """The most blocks of a round's vectors, of which a user sends one; 1 where it sends whole vectors."""
+        return max(phase.plan.blocks for phase in self.schedule.phases)
+
+    def lots_of(self, number: int) -> range:
+        """Return the lots of a round, counted from 1 over all rounds: one, or one a block. A batch is of one lot."""
+        first, before = 1, 0
+        for phase in self.schedule.phases:
+            if number <= before + phase.rounds:
+                first += (number - before - 1) * phase.plan.blocks
+                return range(first, first + phase.plan.blocks)
+            first, before = first + phase.rounds * phase.plan.blocks, before + phase.rounds
+        raise ValueError(f"round {number} of a task of {before}")
+
+    def lot(self, place: int) -> tuple[int, int | None]:
+        """Return the round, and the block where there are any, of the lot with this place among all."""
+        first, before = 1, 0
+        for phase in self.schedule.phases:
+            number, block = divmod(place - first, phase.plan.blocks)
+            if number < phase.rounds:
+                return before + 1 + number, None if phase.plan.blocks == 1 else block
+            first, before = first + phase.rounds * phase.plan.blocks, before + phase.rounds
+        raise ValueError(f"lot {place} of a task of {first - 1}")
+
     def document(self, key: Ed25519PrivateKey) -> Document:
         """Return the task as a document that the analyzer signs."""
         return Document.signed(TASK, {"id": self.id, **self._words()}, key)
@@ -252,7 +293,7 @@ class Task:
             raise WireError(f"a task that says something impossible: {problem}") from None
         asked = {number: task.query_of(number) for number in range(1, len(schedule.phases) + 1)}
         # The plan of secret lots was certified when it was read.
-        if not all(_fits(phase.plan, asked[n].dim) for n, phase in enumerate(schedule.phases, start=1)):
+        if not all(_fits(phase, asked[n].dim) for n, phase in enumerate(schedule.phases, start=1)):
             raise WireError("a task whose plans do not fit it, or have no proof")
         task.most_batch_bytes()
         return task
@@ -284,7 +325,7 @@ class Task:
     def token_slot(self, task_round: TaskRound) -> int:
         """Return which of its tokens a person uses in a round."""
         if self.secret is not None:
-            return task_round.number
+            return task_round.lot(self)
         return task_round.number - self.rounds_of(task_round.phase)[0] + 1 if self.schedule.interactivity == "full" else 1
 
     def slot(self, task_round: TaskRound) -> str:
@@ -307,6 +348,25 @@ class TaskRound:
     phase: int  # counted from 1
     theta: NDArray[np.float64]  # where gradients are asked for; zeros for a statistic
     key: X25519PublicKey  # that reports are sealed for
+    block: int | None = None  # the block whose reports are meant, in a round with blocks: not in the document, which all share
+
+    def parts(self, task: Task) -> list[Self]:
+        """Return what each batch of the round is of: the round itself, or its blocks in order."""
+        blocks = self.phase_of(task).plan.blocks
+        return [self] if blocks == 1 else [replace(self, block=block) for block in range(blocks)]
+
+    @property
+    def batch(self) -> str:
+        """The name of a batch: the round's id, and the block where there are any."""
+        return self.id if self.block is None else f"{self.id}-{self.block}"
+
+    def lot(self, task: Task) -> int:
+        """Return which lot it is, of all of the task's."""
+        return task.lots_of(self.number)[self.block or 0]
+
+    def digest(self, document: Document) -> bytes:
+        """Return what reports are bound to: the digest of the round's document, and the block where there are any."""
+        return block_digest(document.digest, self.block)
 
     def document(self, key: Ed25519PrivateKey) -> Document:
         """Return the round as a document that the analyzer signs."""
@@ -378,10 +438,11 @@ def chosen_transport(draft: Callable[[str], Task]) -> str:
     return DEFAULT_TRANSPORT if draft(DEFAULT_TRANSPORT).fits_default() else LONG_TRANSPORT
 
 
-def _fits(plan: SumPlan, dim: int) -> bool:
-    """Whether a phase's plan is certified and fits what is asked; deployed tasks send whole vectors, no blocks."""
+def _fits(phase: Phase, dim: int) -> bool:
+    """Whether a phase's plan is certified and fits what is asked; a block is drawn with its round, by a secret lot."""
+    plan = phase.plan
     fair = plan.range is None or plan.noise_probability == 0.5  # as the modulus of masked counts takes it
-    return plan.dim == dim and plan.blocks == 1 and fair and is_proved(plan)
+    return plan.dim == dim and (plan.blocks == 1 or phase.lots is not None) and fair and is_proved(plan)
 
 
 # A user's report, from a vector to sealed bytes: the one function that makes one, for clients and for the shuffler's blanks.
@@ -395,7 +456,9 @@ def report_of(
     random: RandomSource,
     token: bytes = b"",
 ) -> SealedReport:
-    """Randomize a vector under the round's plan, and seal it for the round's key. A rotation follows from the round's digest.
+    """Randomize a vector, or the block of it that `task_round` names, under the round's plan, and seal it for the round's key.
+
+    A rotation follows from the digest of the round's document, and is the same for all blocks.
 
     Guarantee
     ---------
@@ -403,5 +466,7 @@ def report_of(
     have the round's private key.
     """
     plan = task_round.phase_of(task).plan
-    bits = VectorSum(plan, seed=document.digest).randomize(vector, random)
-    return TRANSPORTS[task.transport].seal(bits, plan, document.digest, task_round.key, token)
+    if (task_round.block is None) != (plan.blocks == 1):
+        raise WireError("a report that says no block of a round with blocks, or one of a round without")
+    bits = VectorSum(plan, seed=document.digest, block=task_round.block or 0).randomize(vector, random)
+    return TRANSPORTS[task.transport].seal(bits, plan, task_round.digest(document), task_round.key, token)

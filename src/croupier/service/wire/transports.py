@@ -12,6 +12,7 @@ A transport is one class in `TRANSPORTS`: nothing else compares its name.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 from abc import ABC, abstractmethod
@@ -63,6 +64,13 @@ SEALED_BIT, SEALED_SEED = SEAL_BYTES + 1, SEAL_BYTES + SEED_BYTES
 _Bytes = NDArray[np.uint8]
 
 
+def block_digest(round_digest: bytes, block: int | None) -> bytes:
+    """Return what reports of one block of a round are bound to, in the place of the round's digest; None: there are no blocks."""
+    if block is None:
+        return round_digest
+    return hashlib.sha256(b"croupier block v1 " + round_digest + block.to_bytes(4, "little")).digest()
+
+
 # Bytes on the wire: a user's report, a shuffled batch, a released sum. docs/protocol.md is the specification.
 #
 # Whole numbers are little-endian. Everything has a header of 16 bytes, a magic word and a version, and is read strictly: a
@@ -85,7 +93,7 @@ class SealedReport:
     """What one user sends in a round: envelopes for the analyzer, and what the shuffler adds up."""
 
     transport: str  # the transport's name
-    round: bytes  # digest of the round's signed document
+    round: bytes  # digest of the round's signed document, or `block_digest`
     dim: int  # coordinates
     messages: int  # messages per coordinate
     sealed: _Bytes  # envelopes: sealed bits of shape (dim, messages, 49), or one that holds a seed or a share
