@@ -53,10 +53,13 @@ def estimator(name: str, epsilon: float, classes: np.ndarray | None, **changes: 
     return ShuffleLogisticRegression(classes=classes, **common)
 
 
-def accuracies(load: Callable[..., Any], cells: Cells, only: list[str] | None, seeds: int) -> list[dict[str, Any]]:
+def accuracies(
+    load: Callable[..., Any], cells: Cells, only: list[str] | None, epsilons: list[float] | None, seeds: int
+) -> list[dict[str, Any]]:
     """Medians over fits with secure randomness."""
     names = [name for name in ASKED if not only or name.split(",")[0] in only]
-    jobs = [["estimators", name, epsilon, seeds] for name in names for epsilon in EPSILONS + FURTHER.get(name, ())]
+    pairs = [(name, epsilon) for name in names for epsilon in EPSILONS + FURTHER.get(name, ())]
+    jobs = [["estimators", name, epsilon, seeds] for name, epsilon in pairs if not epsilons or epsilon in epsilons]
 
     def measured(job: list[Any]) -> dict[str, Any]:
         _, name, epsilon, _ = job
