@@ -16,7 +16,10 @@ from croupier.privacy._rounding import round_down, round_up
 
 from .command import read
 from .protocol import Results
+from .protocol import no_figures as pictures
 from .tables import table
+
+__all__ = ["page", "pictures"]
 
 OPENING = """\
 # Audit

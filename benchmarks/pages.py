@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
+from .command import FIGURES
 from .paths import DOCS, RESULTS
 
 NAMES = ("evidence", "audit")
@@ -20,6 +21,9 @@ class Page(Protocol):
 
     def page(self, folder: Path) -> str:
         """Return the page, from the stored JSON in this folder."""
+
+    def pictures(self, folder: Path) -> dict[str, str]:
+        """Return pictures that no single benchmark draws, as SVG, by the names of their files."""
 
 
 def run(name: str, options: Sequence[str]) -> None:
@@ -42,3 +46,6 @@ def run(name: str, options: Sequence[str]) -> None:
     text = chosen.page(arguments.results)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(text)
+    for file, svg in chosen.pictures(arguments.results).items():
+        (arguments.out.parent / FIGURES).mkdir(exist_ok=True)
+        (arguments.out.parent / FIGURES / file).write_text(svg)

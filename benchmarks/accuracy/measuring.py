@@ -144,7 +144,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     parser.add_argument("--data", type=Path, help="folder with load.py")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--only", nargs="*", help="tasks to run")
+    parser.add_argument("--only", nargs="*", help="tasks to run; with --parts, other estimators and maps stay as stored")
+    parser.add_argument("--epsilons", nargs="*", type=float, help="of estimators and maps; with --parts, others stay as stored")
     parser.add_argument("--parts", nargs="*", choices=PARTS, help="what to measure; the rest stays as stored (default: all)")
     parser.add_argument("--fresh", action="store_true", help="measure again what is there already of estimators and maps")
 
@@ -161,12 +162,19 @@ def measure(arguments: argparse.Namespace) -> Results:
     settings = {"data": fingerprint(arguments.data / "load.py")}
     cells = Cells(arguments.folder / "accuracy.cells.jsonl", settings, fresh=arguments.fresh)
     if "estimators" in parts:
-        found["estimators"] = estimators.accuracies(load, cells, only, seeds)
+        found["estimators"] = joined(found, "estimators", estimators.accuracies(load, cells, only, arguments.epsilons, seeds))
     if "maps" in parts:
-        found["maps"] = maps.accuracies(load, cells, only, seeds)
+        found["maps"] = joined(found, "maps", maps.accuracies(load, cells, only, arguments.epsilons, seeds))
     if "minimize" in parts:
         rows = [row for row in ROWS if (not only or row[0] in only) and (not quick or row[4] == "sequential")]
         found["accuracy"] = accuracies(load, rows, seeds)
     if "cost" in parts and (not only or "covtype" in only):
         found["cost"] = cost_of_privacy(load, 3 if quick else 15)
     return {"estimators": [], "maps": [], "accuracy": [], "cost": None} | found
+
+
+def joined(stored: Results, part: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows beside those stored of other tasks and epsilons, in the order of a whole run."""
+    order = list(estimators.ASKED) + [name for _, name, *_ in maps.ROWS]
+    every = {(row.get("map", row["task"]), row["epsilon"]): row for row in [*stored.get(part, []), *rows]}
+    return [row for _, row in sorted(every.items(), key=lambda item: (order.index(item[0][0]), item[0][1]))]

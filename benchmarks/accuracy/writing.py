@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..protocol import Results
 
 HEAD = """# Test accuracy on real data
@@ -18,7 +20,7 @@ Ridge predicts the column named, its score is R^2. "asked" is what was asked for
 """
 ESTIMATOR = (
     "| {task} | {users:,} | {columns:,} | {epsilon:g} | {rounds} | **{median:.4f}** | {least:.4f} | {most:.4f} | "
-    "{asked:g} | {seeds} | {bits_per_user:,} |\n"
+    "{asked} | {seeds} | {bits_per_user:,} |\n"
 )
 MINIMIZE = """
 `minimize` by the plain rule and by the bound, with the encoder that does not rotate: batches of the paper, secret lots and every
@@ -57,10 +59,15 @@ all data and every epsilon (docs/optimizer-theory.md).
 """
 
 
+def estimator_row(row: dict[str, Any]) -> str:
+    """One estimator as it comes, on one data set at one epsilon; a dash where nothing was asked for."""
+    return ESTIMATOR.format(**row | {"asked": "-" if row["asked"] is None else f"{row['asked']:g}"})
+
+
 def page(results: Results) -> str:
     """The stored figures as tables."""
-    text = HEAD.format(**results) + "".join(ESTIMATOR.format(**row) for row in results.get("estimators", []))
+    text = HEAD.format(**results) + "".join(map(estimator_row, results.get("estimators", [])))
     mapped = [row | {"task": f"{row['task']}, {row['map']}"} for row in results.get("maps", [])]
-    text += MAPS + "".join(ESTIMATOR.format(**row) for row in mapped) if mapped else ""
+    text += MAPS + "".join(map(estimator_row, mapped)) if mapped else ""
     text += MINIMIZE + "".join(ROW.format(**row) for row in results["accuracy"])
     return text + (COST.format(**results["cost"]) if results["cost"] else "") + TAIL

@@ -10,9 +10,9 @@ two settings.
 
 from __future__ import annotations
 
-from .drawing import figures
+from .drawing import figures, front
 from .judging import judge
 from .measuring import measure, options
 from .writing import headline, page, summary
 
-__all__ = ["figures", "headline", "judge", "measure", "options", "page", "summary"]
+__all__ = ["figures", "front", "headline", "judge", "measure", "options", "page", "summary"]

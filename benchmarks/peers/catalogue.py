@@ -182,6 +182,15 @@ METHODS = {
 NO_PRIVACY = "scikit-learn"
 CENTRAL = ("DP-GD", "Opacus", "Opacus, replace-one", "diffprivlib")
 OURS = ("Croupier full", "Croupier sequential", "Croupier open lots")
+# The estimators with nothing tuned, each person asked once, on the same rows: `python -m benchmarks accuracy` measures them.
+DEFAULT = "Croupier by default"
+DEFAULT_TASKS = {
+    "adult/logistic": "adult",
+    "adult/ridge": "adult, age",
+    "covtype/logistic": "covtype",
+    "covtype/ridge": "covtype, elevation",
+    "mnist10/logistic": "mnist10",
+}
 # Yu, Zhang, Chen, Yin, Liu: "Gradient Perturbation is Underrated for Differentially Private Convex Optimization", arXiv 1911.11363,
 # Table 2, Adult: logistic regression at epsilon = 0.1, delta = 1 / n^2, replace-one.
 PUBLISHED = {"problem": "adult/logistic", "epsilon": 0.1, "accuracy": {"DP-GD": 0.809, "DP-SGD": 0.804, "AMP": 0.793}}

@@ -11,13 +11,14 @@ from matplotlib.figure import Figure
 
 from ..drawing import style, svg
 from ..protocol import Results
-from .catalogue import NO_PRIVACY, OURS, TITLES
+from .catalogue import DEFAULT, EPSILONS, NO_PRIVACY, OURS, TITLES
 from .judging import Findings
 
 COLOURS = {
     "Croupier full": "#0b4f9e",
     "Croupier sequential": "#3d9be0",
     "Croupier open lots": "#9cc7ea",
+    DEFAULT: "#3d9be0",
     "DP-GD": "#444444",
     "Opacus": "#d9781e",
     "diffprivlib": "#8a5aa8",
@@ -28,8 +29,8 @@ COLOURS = {
 FRONT = ("adult/logistic", "covtype/logistic", "mnist10/logistic")
 LOCAL = "PrivUnit"
 FRONT_NAMES = {
+    DEFAULT: "Croupier, asked once, nothing tuned (shuffler)",
     "Croupier full": "Croupier, asked in every round (shuffler)",
-    "Croupier sequential": "Croupier, asked once (shuffler)",
     "DP-GD": "DP-GD (curator)",
     "Opacus": "Opacus, DP-SGD (curator)",
 }
@@ -49,13 +50,15 @@ def figures(results: Results) -> dict[str, str]:
         panel.set_axis_off()
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False)
-    return {"peers.svg": svg(figure)} | front(findings)
+    return {"peers.svg": svg(figure)}
 
 
-def front(findings: Findings) -> dict[str, str]:
+@style("peers", **{"axes.titlesize": 9, "axes.spines.top": True, "axes.spines.right": True})
+def front(results: Results) -> dict[str, str]:
     """The picture of the front page: fewer panels and methods; none where these data sets were not measured."""
+    findings = Findings(results)
     problems = [problem for problem in FRONT if problem in findings.problems]
-    if not problems:
+    if not problems or not findings.defaults:
         return {}
     figure = Figure(figsize=(3.4 * len(problems), 3.6), layout="constrained")
     panels = figure.subplots(1, len(problems), squeeze=False).ravel()
@@ -89,13 +92,15 @@ def draw_panel(panel: Any, findings: Findings, problem: str, names: Sequence[str
     scale, unit = (1, "R²") if problem.endswith("ridge") else (100, "accuracy, %")
     plain = scale * findings.score(problem, NO_PRIVACY, None)
     panel.axhline(plain, color="#888888", linestyle=":", label="scikit-learn, no privacy")
+    shown: set[float] = set()
     for name in names:
         colour = COLOURS[name]
-        found = [(epsilon, findings.fits(problem, name, epsilon)) for epsilon in findings.epsilons(problem)]
+        found = [(epsilon, findings.fits(problem, name, epsilon)) for epsilon in EPSILONS]
         points = [(epsilon, [scale * fit["score"] for fit in fits]) for epsilon, fits in found if fits]
         if points:
             at = [epsilon for epsilon, _ in points]
-            style = {"color": colour, "marker": "o", "markersize": 3, "linewidth": 2 if name in OURS else 1.2}
+            shown.update(at)
+            style = {"color": colour, "marker": "o", "markersize": 3, "linewidth": 2 if name in (*OURS, DEFAULT) else 1.2}
             panel.plot(at, [statistics.median(scores) for _, scores in points], label=name, **style)
             panel.fill_between(
                 at, [min(scores) for _, scores in points], [max(scores) for _, scores in points], color=colour, alpha=0.15
@@ -105,7 +110,7 @@ def draw_panel(panel: Any, findings: Findings, problem: str, names: Sequence[str
     floor = max(low, plain - (0.6 if scale == 1 else 35))  # what is far below would flatten the rest
     panel.set_ylim(floor - 0.04 * (plain - floor) - 1e-9, plain + 0.08 * (plain - floor) + 1e-9)
     panel.set_xscale("log")
-    panel.set_xticks(findings.epsilons(problem), [f"{epsilon:g}" for epsilon in findings.epsilons(problem)])
+    panel.set_xticks(sorted(shown), [f"{epsilon:g}" for epsilon in sorted(shown)])
     panel.minorticks_off()
     panel.set_title(TITLES[problem].split(":")[0], fontsize=9)
     panel.set_xlabel("epsilon", fontsize=8)

@@ -8,21 +8,38 @@ import statistics
 from typing import Any
 
 from ..protocol import Results, Verdict
-from .catalogue import AGAIN, AS_DOCUMENTED, CENTRAL, DELTA, NO_PRIVACY, RACE, RACE_SETTINGS, SEED, TIMED, TITLES
+from .catalogue import (
+    AGAIN,
+    AS_DOCUMENTED,
+    CENTRAL,
+    DEFAULT,
+    DEFAULT_TASKS,
+    DELTA,
+    NO_PRIVACY,
+    RACE,
+    RACE_SETTINGS,
+    SEED,
+    TIMED,
+    TITLES,
+)
 from .methods import Setting
 
 
 class Findings:
-    """The stored results, asked in the words of the page."""
+    """The stored results, asked in the words of the page; "defaults" are rows of the estimators as they come, if there are any."""
 
     def __init__(self, results: dict[str, Any]) -> None:
         self.results, self.problems = results, list(results["problems"])
+        self.defaults = {(row["task"], row["epsilon"]): row for row in results.get("defaults", [])}
         self.tuned = {(cell["problem"], cell["method"], cell["epsilon"], cell["delta"]): cell for cell in results["tuned"]}
 
     def fits(
         self, problem: str, method: str, epsilon: float | None, setting: Setting | None = None, delta: float | None = DELTA
     ) -> list[dict[str, Any]]:
-        """The final fits, seed by seed: with the setting that was chosen, or with this one."""
+        """The final fits, seed by seed: with the setting that was chosen, or with this one. Of estimators as they come, three."""
+        if method == DEFAULT:
+            row = self.defaults.get((DEFAULT_TASKS.get(problem), epsilon), {})
+            return [{"score": row[which]} for which in ("least", "median", "most") if row]
         about = (problem, method, epsilon, None if epsilon is None else delta)
         if setting is None:
             setting = self.tuned.get(about, {}).get("setting")
