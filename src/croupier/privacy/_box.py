@@ -59,7 +59,7 @@ def mixed_cubes(flat: int, mass: float, start: float) -> float:
     """E (|X| - start)_+^3 for X = sqrt(mass / flat) (so many signs) + sqrt(1 - mass) G."""
     signs = np.arange(flat + 1)
     weights = np.exp(gammaln(flat + 1) - gammaln(signs + 1) - gammaln(flat - signs + 1) - flat * math.log(2))
-    places: Floats = (2 * signs - flat) * math.sqrt(mass / max(1, flat))
+    places = np.asarray((2 * signs - flat) * math.sqrt(mass / max(1, flat)), dtype=np.float64)
     return 2 * float(weights @ cubes(start - places, np.full(flat + 1, math.sqrt(max(0.0, 1 - mass)), dtype=np.float64)))
 
 
