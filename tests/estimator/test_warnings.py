@@ -74,7 +74,7 @@ def test_weights_that_press_against_the_radius_are_noticed(interactivity):
         )
         assert bool(heard) is presses, np.linalg.norm(model.result_.theta)
         if presses:
-            assert "radius = 0.5: a larger one, say 1" in heard[0]
+            assert "radius = 0.5: a larger one, such as 1" in heard[0]
             assert "spends more budget" in heard[0]
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
