@@ -324,7 +324,7 @@ def test_the_batch_of_people_and_blanks_tells_neither_from_the_other(make, tmp_p
     role = filled(world, tmp_path)
     document = round_of(world)
     role.open(document)
-    reports = role._blanks.of(task, world.read(document), document, shuffler_tables.blanks_at_hand(role.store, task, 1))
+    [reports] = role._blanks.of(task, world.read(document), document, [shuffler_tables.blanks_at_hand(role.store, task, 1)])
     assert {len(report.to_bytes()) for report in reports} == {task.most_report_bytes()}
     assert batch_made(reports, world.plan(document)).sealed.shape[0] == lots_of(world).size
 
