@@ -305,3 +305,10 @@ def test_a_question_ends_with_its_mark():
     result = croupier("fitt")
     assert result.returncode == 2
     assert "No such command 'fitt'. Did you mean 'fit'? See croupier --help" in result.stderr
+
+
+@pytest.mark.parametrize("group", [("serve",), ("serve", "task"), ()])
+def test_a_group_without_a_command_prints_its_help(group):
+    done = croupier(*group)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) > 10

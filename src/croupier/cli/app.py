@@ -254,6 +254,9 @@ def main() -> None:
         _refuse(str(error).replace(" = None is not allowed:", " is missing;"))
     except _BadCommandLineError as error:
         said = error.format_message()
+        if type(error).__name__ == "NoArgsIsHelpError":  # a group of commands without one: its help, as for `croupier` alone
+            typer.echo(said)
+            sys.exit(0)
         said += "" if said.endswith((".", "?")) else "."
         _refuse(f"{said} See croupier --help, or croupier COMMAND --help.")
     except ModuleNotFoundError as error:
