@@ -59,8 +59,8 @@ def mixed_cubes(flat: int, mass: float, start: float) -> float:
     """E (|X| - start)_+^3 for X = sqrt(mass / flat) (so many signs) + sqrt(1 - mass) G."""
     signs = np.arange(flat + 1)
     weights = np.exp(gammaln(flat + 1) - gammaln(signs + 1) - gammaln(flat - signs + 1) - flat * math.log(2))
-    places = np.asarray((2 * signs - flat) * math.sqrt(mass / max(1, flat)), dtype=np.float64)
-    return 2 * float(weights @ cubes(start - places, np.full(flat + 1, math.sqrt(max(0.0, 1 - mass)), dtype=np.float64)))
+    below = np.asarray(start - (2 * signs - flat) * math.sqrt(mass / max(1, flat)), dtype=np.float64)
+    return 2 * float(weights @ cubes(below, np.full(flat + 1, math.sqrt(max(0.0, 1 - mass)))))
 
 
 @lru_cache(maxsize=1024)
@@ -101,8 +101,7 @@ def _square(box: float, start: float) -> float:
 def _masses(box: float) -> Floats:
     """m_1, m_2, ..., 1: vectors are spread if no n squares of entries add up to m_n."""
     share = 2.75 / box**2
-    masses: Floats = np.minimum(1.0, share * np.sqrt(np.arange(1, math.ceil(share**-2 - 0.5) + 1) + 0.5))
-    return masses
+    return np.asarray(np.minimum(1.0, share * np.sqrt(np.arange(1, math.ceil(share**-2 - 0.5) + 1) + 0.5)), dtype=np.float64)
 
 
 def _related(box: float, start: float) -> float:
