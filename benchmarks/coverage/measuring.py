@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 import croupier as cr
 from croupier.estimator import ShuffleLinearRegression, ShuffleLogit
-from croupier.estimator.intervals import CutResidualsWarning
+from croupier.estimator.intervals import CutResidualsWarning, FarRowsWarning
 
 from ..cells import Cells
 from ..datasets import loader
@@ -103,7 +103,8 @@ def fits(job: list[Any], folder: Path) -> dict[str, Any]:
             warnings.simplefilter("always")
             model.fit_population(SurrogatePopulation(*model.records(X[some], y[some])), X.shape[1])
             table = model.summary(LEVEL)
-        about = any(issubclass(warning.category, CutResidualsWarning) for warning in caught) or "approximate" in str(table)
+        said = (CutResidualsWarning, FarRowsWarning)
+        about = any(issubclass(warning.category, said) for warning in caught) or "approximate" in str(table)
         low, high = table.intervals[:-1].T
         decided = np.isfinite(high - low)
         held = (low <= truth[:-1]) & (truth[:-1] <= high)

@@ -12,7 +12,7 @@ from scipy.special import expit
 
 import croupier as cr
 from croupier.estimator import PrivacyAccount, ShuffleLinearRegression, ShuffleLogit, load_model
-from croupier.estimator.intervals import CutResidualsWarning
+from croupier.estimator.intervals import CutResidualsWarning, FarRowsWarning
 from croupier.optimizer import Schedule, StopTraining
 from croupier.optimizer.training import FinishedRunWarning
 from croupier.report import html_report
@@ -178,3 +178,17 @@ def test_many_cut_residuals_are_warned_about():
     model = ShuffleLinearRegression(target_range=(-2, 2), feature_norm=math.sqrt(10), method="rounds", random_state=0)
     with pytest.warns(CutResidualsWarning, match="standard deviations"):
         model.fit(X, y)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_may_own_a_coefficient_are_warned_about_wherever_intervals_are(kind):
+    """Two columns that go together in 98 of 100 rows, and are far apart in the others."""
+    rng = np.random.default_rng(2)
+    x = rng.uniform(-0.5, 0.5, size=12_000)
+    other = x + np.where(rng.random(12_000) < 0.02, 0.5, 0.005) * rng.uniform(-1, 1, size=12_000)
+    y = 0.3 * x + rng.normal(scale=0.1, size=12_000) if kind is ShuffleLinearRegression else rng.random(12_000) < expit(x)
+    model = made(kind, feature_norm=1.0, random_state=0)
+    with pytest.warns(FarRowsWarning, match="weighed down"):
+        model.fit(np.column_stack([x, other]), y)
+    for text in (str(model.summary()), model.explain(), html_report(model)):
+        assert "these intervals are approximate" in text

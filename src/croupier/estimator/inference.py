@@ -34,6 +34,7 @@ from ._zooming import APPROXIMATE, HOPELESS, check_zoom, expected, plan_zoom, se
 from .intervals import (
     FORECAST_FIRST,
     CutResidualsWarning,
+    FarRowsWarning,
     RegressionTable,
     WidthForecast,
     check_coef_bound,
@@ -136,6 +137,13 @@ class IntervalModel(LinearRows):
         facts = (kind, zoom.users, self.n_features_in_, self.epsilon, half)
         return WidthForecast(*facts, 0.0, method="rounds", ratio=zoom.width, approximate=zoom.hidden >= APPROXIMATE)
 
+    def _widths(self) -> list[str]:
+        """What is to be said of the intervals: the forecast, and what rounds have shown."""
+        if not hasattr(self, "promise_"):
+            return [FORECAST_FIRST]
+        caveat = self._caveat() if self._in_rounds else ""
+        return [str(self._forecast(self._planned())), *([caveat] if caveat else [])]
+
     def _warn_of_plan(self, planned: Any, users: int) -> None:
         self._forecast(planned).warn()
 
@@ -227,10 +235,25 @@ class IntervalModel(LinearRows):
         result: Result = self.result_
         if result.stopped:
             return f"Cut short after {result.rounds} of {result.schedule.rounds} rounds: no coefficient is decided."
-        zoom, _ = self._seen()
-        if zoom.hidden < APPROXIMATE:
+        few = "With so few people for so many columns, these intervals are approximate; in trials they held the truth less often."
+        said = [few if self._seen()[0].hidden >= APPROXIMATE else "", self._far_rows()]
+        return " ".join(text for text in said if text)
+
+    def _far_rows(self) -> str:
+        """A sentence about rows that may own a coefficient and were weighed down; empty where there are none."""
+        zoom, seen = self._seen()
+        share = zoom.owned_by_few(seen)
+        if share is None:
             return ""
-        return "With so few people for so many columns, these intervals are approximate; in trials they held the truth less often."
+        return (
+            f"About {100 * share:.2g} % of rows are far from the others in a direction in which columns hardly vary, as those of a "
+            f"rare level are, and were weighed down: these intervals are approximate, and in trials held the truth less often."
+        )
+
+    def _warn_of_result(self) -> None:
+        """Warn where few rows may own a coefficient: rounds then fit the others."""
+        if self._in_rounds and not self.result_.stopped and (far := self._far_rows()):
+            warn_caller(f"{far} Narrower feature ranges, or fewer columns that say the same, cure that.", FarRowsWarning)
 
     def _asked_how(self) -> tuple[str, str]:
         if self._in_rounds or ("promise_" not in vars(self) and self.method == "rounds"):
@@ -434,6 +457,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, IntervalModel): 
 
     def _warn_of_result(self) -> None:
         """Warn where many residuals were cut: rounds then answer another question than least squares do."""
+        super()._warn_of_result()
         if not self._in_rounds or self.result_.stopped:
             return
         zoom, seen = self._seen()
@@ -470,7 +494,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, IntervalModel): 
         return "one round", "Each user is asked once, for the noisy sum of products of its features and targets."
 
     def _meaning(self) -> list[str]:
-        return [str(self._forecast(self._planned())) if hasattr(self, "promise_") else FORECAST_FIRST]
+        return self._widths()
 
     def _plan_moments(self, users: int) -> SumPlan:
         return plan_once(self, self._query(), users)
@@ -732,7 +756,7 @@ class ShuffleLogit(DeclaredClasses, IntervalModel):
         return [
             "If labels follow a logistic model, coef_ and intercept_ estimate its parameters (log-odds per unit of a feature, for "
             "rows of at most feature_norm); summary() has their standard errors, for sampling and noise together.",
-            str(self._forecast(self._planned())) if hasattr(self, "promise_") else FORECAST_FIRST,
+            *self._widths(),
         ]
 
     def _declare_target(self, y: NDArray[Any] | None) -> None:

@@ -207,6 +207,10 @@ class CutResidualsWarning(UserWarning):
     """Many residuals were cut by a regression in rounds: it is then not quite that of least squares."""
 
 
+class FarRowsWarning(UserWarning):
+    """Few rows may own a coefficient, and were weighed down by a regression in rounds: its intervals are approximate."""
+
+
 # A slope whose effect, from the middle to the end of a column's range, is as large as this says all there is to say: half of the
 # target's range, or log-odds that lead from a probability of 1/2 to one of 0.98.
 _LARGEST = {"linear": 1.0, "logistic": 4.0}

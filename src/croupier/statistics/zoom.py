@@ -42,6 +42,9 @@ _FAR, _UNSETTLED = 1e-3, 1e-2
 _ONWARD = 0.5
 # Weights longer than this belong to no row of length 1: only noise leads there.
 _LONGEST = 1e3
+# A direction is narrow where the square of the longest row that there can be is so many times the mean; a share of rows below the
+# other is too small to own it.
+_NARROW, _FEW = 1e3, 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +78,9 @@ class Zoomed(Query):
     """What a user sends of its row and target, seen from a view; at most 1 long whatever record and view are.
 
     With z = M u of length q, direction v = z / q, m = min(q, R) / R and t = min(q, R^2/q) r / B cut to [-1, 1], these are
-    (a k m^2 svec(v v'), b t v, c t^2, f t^2 svec(v v'), h o). Linear: k is 1 where t was not cut, else 0, and o is 1 - k, so that
-    h = a costs nothing. Logistic: k = 4p(1 - p), where r = y - p, and o = min(q^2 / 4R^2, 1).
+    (a k m^2 svec(v v'), b t v, c t^2, f t^2 svec(v v'), h o, l). Linear: k is 1 where t was not cut, else 0, and o is 1 - k, so
+    that h = a costs nothing. Logistic: k = 4p(1 - p), where r = y - p, and o = min(q^2 / 4R^2, 1). Where q is above R, l is b, or
+    what the other parts leave of length 1 if that is less, so that it costs nothing either; elsewhere it is 0.
 
     Parameters
     ----------
@@ -144,6 +148,8 @@ class Zoomed(Query):
             own = [(a * kept * short**2)[:, np.newaxis] * products, (b * t)[:, np.newaxis] * v, (c * t**2)[:, np.newaxis]]
             own += [(f * t**2)[:, np.newaxis] * products] if f else []
             vectors = np.hstack([*own, (h * odd)[:, np.newaxis]])
+            left = np.sqrt(np.maximum(1 - np.einsum("ij,ij->i", vectors, vectors), 0.0))
+            vectors = np.column_stack([vectors, np.where(q > view.reach, np.minimum(left, b), 0.0)])
             vectors = np.where((known & (q > 0))[:, np.newaxis], vectors, 0.0)
         return unit_rows(finite(vectors))
 
@@ -151,14 +157,15 @@ class Zoomed(Query):
 def size_of(columns: int, squares: bool) -> int:
     """Return how many coordinates a round has."""
     pairs = columns * (columns + 1) // 2
-    return pairs * (1 + squares) + columns + 2
+    return pairs * (1 + squares) + columns + 3
 
 
 @dataclass(frozen=True, eq=False)
 class Seen:
     """What a round has shown, in its view: A, the mean of k w z z'; g, of w r z; v, of |w r z|^2; S, of (w r)^2 z z'; the odd rest.
 
-    The fields that end in `_std` are the noise of an entry, of matrices on the diagonal.
+    `long` is at most the share of rows longer than R. The fields that end in `_std` are the noise of an entry, of matrices on the
+    diagonal.
     """
 
     view: Lens
@@ -167,10 +174,12 @@ class Seen:
     v: float
     S: Floats | None
     odd: float
+    long: float
     A_std: float
     g_std: float
     v_std: float
     odd_std: float
+    long_std: float
 
     def in_turn(self, turn: Floats) -> Floats:
         """What leads from its coordinates to others."""
@@ -339,6 +348,7 @@ class Zoom:
         """What a round's mean says."""
         view, pairs, noise = Lens.of(point), self.columns * (self.columns + 1) // 2, self.noise[number] / self.in_round
         a, b, c, f, h = (ROWS, PRODUCTS, SQUARES, 0.0, math.inf) if number == 0 else self.parts(number)
+        far = math.inf if number == 0 else b
         row, score = view.reach**2, view.most**2
         after = pairs + self.columns + 1
         return Seen(
@@ -346,12 +356,14 @@ class Zoom:
             symmetric_matrix(answer[:pairs]) * (row / a),
             answer[pairs : after - 1] * (view.most / b),
             float(answer[after - 1]) * (score / c),
-            symmetric_matrix(answer[after:-1]) * (score / f) if f else None,
-            float(answer[-1]) / h,
+            symmetric_matrix(answer[after:-2]) * (score / f) if f else None,
+            float(answer[-2]) / h,
+            float(answer[-1]) / far,
             noise * row / a,
             noise * view.most / b,
             noise * score / c,
             noise / h,
+            noise / far,
         )
 
     def next_view(self, seen: Sequence[Seen]) -> Lens:
@@ -378,10 +390,15 @@ class Zoom:
         return min(max(1.2 * math.sqrt(self.users / self.columns) / (self.noise[-1] * math.sqrt(ROUNDS)), 3.0), 8.0)
 
     def _room(self, number: int) -> float:
-        """R^2 over the mean square of rows' length."""
+        """R^2 over the mean square of rows' length: the same in all rounds where people are many, so that all weigh rows alike."""
+        room = max(self._quiet, min(2 * self._quiet, 4.0))
+        return min(max(room, 1.5 if number < EARLY else 3.0), 12.0)
+
+    @property
+    def _quiet(self) -> float:
+        """The room that leaves the noise's edge at 0.075, if A were all that is sent."""
         edge = self.noise[-1] * self.columns * math.sqrt(2 * (self.columns + 1)) / (self.in_round * math.sqrt(ROUNDS / 2))
-        room = 0.15 * 0.5 / edge
-        return min(max(room, 3.0), 12.0) if number >= EARLY else min(max(room / 2, 1.5), 6.0)
+        return 0.075 / edge
 
     @staticmethod
     def _residual(last: Seen, pooled: Pooled, step: Floats, number: int) -> float:
@@ -408,14 +425,14 @@ class Zoom:
             return free if bounds is None else _bounded(free, np.eye(self.columns), bounds)
         turn = seen[-1].view.turn
         back = np.linalg.inv(turn).T
-        pooled, sizes, turned = self._groups(seen, turn)
+        pooled, sizes = self._groups(seen, turn)
         K = pooled.matrix(pooled.raised) * self.curvature
         inverse = pooled.matrix(pooled.seen / pooled.raised) / self.curvature
         scores, starts, samplings, noises, weighed = [], [], [], [], []
-        for one, size, by in zip(seen, sizes, turned, strict=True):
+        for one, size in zip(seen, sizes, strict=True):
             if size is None:
                 continue
-            across = by @ one.in_turn(turn)
+            across = one.in_turn(turn)
             score, noise, start = self._score(one, seen, pooled)
             g, noise = across @ score / size, across @ noise @ across.T / size**2
             v = self._square(seen[-1] if one is seen[0] else one, pooled)
@@ -465,19 +482,10 @@ class Zoom:
         weights = seen[-1].view.weights  # moments are about any weights
         return one.g - one.A @ weights, noise + _of_matrix_noise(one.A_std, weights), weights
 
-    def _groups(self, seen: Sequence[Seen], turn: Floats) -> tuple[Pooled, list[float | None], list[Floats]]:
-        """K, each round's size beside it (None: not used), and what turns its score to K.
-
-        Early and late rounds weigh rows differently: each has a K of its own where both see all directions.
-        """
-        unit = np.eye(self.columns)
+    def _groups(self, seen: Sequence[Seen], turn: Floats) -> tuple[Pooled, list[float | None]]:
+        """K, and each round's size beside it; None where a round is not used."""
         pooled = Pooled.over(seen[1:], turn)
-        early, late = Pooled.over(seen[1:EARLY], turn), Pooled.over(seen[EARLY:], turn)
-        if min(early.values[0] / early.edge, late.values[0] / late.edge) > 2:
-            by = late.A @ np.linalg.inv(early.A)
-            turned = [unit, *[by] * (EARLY - 1), *[unit] * (ROUNDS - EARLY)]
-            return late, [max(late.sizes), *early.sizes, *late.sizes], turned
-        return pooled, [max(pooled.sizes), *pooled.sizes], [unit] * ROUNDS
+        return pooled, [max(pooled.sizes), *pooled.sizes]
 
     @staticmethod
     def _square(one: Seen, pooled: Pooled) -> float:
@@ -513,9 +521,17 @@ class Zoom:
     @staticmethod
     def odd_share(seen: Sequence[Seen]) -> tuple[float, float]:
         """The share of people whose residual was cut in the last rounds, and its noise."""
-        late = seen[EARLY:]
-        noise = math.sqrt(sum(one.odd_std**2 for one in late)) / max(len(late), 1)
-        return float(np.mean([one.odd for one in late])), noise
+        return _late_mean([(one.odd, one.odd_std) for one in seen[EARLY:]])
+
+    def owned_by_few(self, seen: Sequence[Seen]) -> float | None:
+        """The share of rows that are weighed down, where some direction is so narrow that they may own it; otherwise None.
+
+        A row at most 1 long is at most |M| long in a round's coordinates, in which a usual one is sqrt(d) long. Where |M| is that
+        much larger, few rows can decide a coefficient of least squares; and if there are such rows, rounds fit the others.
+        """
+        share, noise = _late_mean([(one.long, one.long_std) for one in seen[EARLY:]])
+        narrow = bool(seen) and float(np.linalg.norm(seen[-1].view.turn, 2)) ** 2 > _NARROW * self.columns
+        return share if narrow and share > max(_FEW, 2 * noise) else None
 
     # The forecast, from public facts alone.
 
@@ -577,12 +593,12 @@ class ZoomLogit(Zoom):
         if number < EARLY:
             return 1.5
         most = self.users / (4 * self.columns * self.noise[-1] ** 2 * ROUNDS)
-        return max(min(super()._room(number), 8.0, most), 3.0)
+        return max(min(self._quiet, 8.0, most), 3.0)
 
-    def _groups(self, seen: Sequence[Seen], turn: Floats) -> tuple[Pooled, list[float | None], list[Floats]]:
+    def _groups(self, seen: Sequence[Seen], turn: Floats) -> tuple[Pooled, list[float | None]]:
         pooled = Pooled.over(seen[EARLY:], turn)
         near = [self._near(seen, number, pooled, _FAR) for number in range(self.used, ROUNDS)]
-        return pooled, [*[None] * self.used, *(1.0 if one else None for one in near)], [np.eye(self.columns)] * ROUNDS
+        return pooled, [*[None] * self.used, *(1.0 if one else None for one in near)]
 
     def _near(self, seen: Sequence[Seen], number: int, pooled: Pooled, chance: float) -> bool:
         """Whether a round's weights are no further from the last ones than sampling and noise of the steps to both explain."""
@@ -641,6 +657,12 @@ def _shortened(parts: tuple[float, ...]) -> tuple[float, float, float, float, fl
     squares = a * (4 * r * (1 - r)) ** 2 * np.minimum(x, 1) ** 4 + b * t**2 + (c + f) * t**4 + h * np.minimum(x / 2, 1) ** 4
     a, b, c, f, h = np.array(parts) / (1.001 * math.sqrt(float(squares.max())))
     return float(a), float(b), float(c), float(f), float(h)
+
+
+def _late_mean(found: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The mean of what rounds found, and its noise."""
+    many = max(len(found), 1)
+    return sum(value for value, _ in found) / many, math.hypot(*(noise for _, noise in found)) / many
 
 
 def _limited(weights: Floats) -> Floats:
