@@ -76,9 +76,8 @@ devices, which choose (bold). {runs} of each method at its rate.{ends}{size}
   Gaussian mechanism for one release. Batches are disjoint and known, so that one release counts for a device; Flower's accountant
   adds up all {rounds} and would ask for more noise. FedAvgM steps around it: inside it, noise would be added after the step, and
   not grow with the rate.
-- **No noise, no clip**: FedAvgM on known batches, too. It is not an upper limit: a clip by itself changes how training goes, and
-was
-  not tried without noise.
+- **No noise, no clip**: FedAvgM on known batches, too. It is not an upper limit: a clip by itself changes how training
+  goes, and was not tried without noise.
 
 What a report costs a device (`python -m benchmarks flower --device`; training and the plan's proof not included; the slowest of
 three reports; memory of the whole process, update included), as CroupierStrategy plans by default. Time by the clock is that of a

@@ -33,7 +33,7 @@ def page(results: Results) -> str:
         "## Durable reports\n",
         "One shuffler process, SQLite (WAL, synchronous=FULL), masked-sum, d = 30, connections that stay open, one round. "
         "Reports were made before; the sender is another process on the same cores. *Disk* is how many transactions per second "
-        "bare sqlite3 commits here with the same body: one at a time, the shuffler cannot be faster. CPU is milliseconds a "
+        "bare sqlite3 commits here with the same body: one at a time, the shuffler cannot be faster. CPU is milliseconds per "
         "report.\n",
         table(
             (

@@ -41,12 +41,6 @@ MISSED: dict[str, set[str]] = {
         "mnist10, scattering to 500, the estimator as it comes, epsilon 1: accuracy",
         "covtype, 2 000 Fourier features, the estimator as it comes, epsilon 1: accuracy",
     },
-    "coverage": {
-        "Adult: age by columns and rare levels: slopes held by 95 % intervals",
-        "Covertype: elevation by nine columns: slopes held by 95 % intervals",
-        "Covertype: class by ten columns: slopes held by 95 % intervals",
-    },
-    "bits": {"sum of 100,000 x 1,000 at 1.05: bits a coordinate"},
 }
 
 

@@ -57,7 +57,7 @@ def test_a_real_process_does_the_same(arguments, code):
 def test_plan_prints_the_figures_and_the_relation():
     result = croupier(*PLAN)
     assert result.returncode == 0
-    for word in ("30 bits per coordinate", "replace-one", "Theorem B", "all 10,000 users"):
+    for word in ("28 bits per coordinate", "replace-one", "Theorem B", "all 10,000 users"):
         assert word in result.stdout
 
 

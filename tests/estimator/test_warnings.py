@@ -90,7 +90,7 @@ def test_what_a_watcher_is_promised_is_said_before_anybody_is_asked():
     model = ShuffleLogisticRegression(epsilon=1.0, classes=[0, 1], feature_norm=1.0)
     with pytest.warns(
         WeakPrivacyWarning,
-        match=r"promises epsilon [23]\d.* at delta 1e-06, above 20.*--interactivity full.*with few people it is less accurate",
+        match=r"this fit has epsilon [23]\d.* at delta 1e-06: above 20.*--interactivity full.*with few people it is less accurate",
     ):
         model.fit(X, y)
     told = model.guarantee_.if_watched.epsilon(1e-6)

@@ -103,10 +103,10 @@ def test_words_that_do_not_fit_are_refused(change, reason):
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"plan": 3}'])
 def test_only_the_words_of_a_round_are_read(text):
-    with pytest.raises(ArgumentError, match="other words"):
+    with pytest.raises(ArgumentError, match="other fields"):
         RoundWords.from_json(text)
     wrong = json.loads(words().to_json()) | {"clip": 2}
-    with pytest.raises(ArgumentError, match="other words"):
+    with pytest.raises(ArgumentError, match="other fields"):
         RoundWords.from_json(json.dumps(wrong))
 
 

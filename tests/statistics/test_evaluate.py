@@ -229,7 +229,7 @@ def test_no_score_is_beyond_its_range():
 @pytest.mark.parametrize("query", [Moments(2), Regression(Line(), 0.0, 1.0)])
 def test_text_as_a_target_is_refused_untold_before_anything_is_spent(query):
     account, y = PrivacyAccount(), np.array(["1.5"] * 199 + ["a diagnosis"])
-    with pytest.raises(ArgumentError, match="no number") as caught:
+    with pytest.raises(ArgumentError, match="not a number") as caught:
         cr.ask(query, (np.zeros((200, 2)), y), epsilon=1.0, delta=1e-6, account=account)
     assert "diagnosis" not in str(caught.value)
     assert not account.fits

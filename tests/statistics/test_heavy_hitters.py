@@ -93,7 +93,7 @@ def test_frequent_words_are_found_with_honest_error_bars():
     assert abs(unknown.value - 1) < 6 * unknown.std
     known = answer.value.count(answer.words[0])
     assert known.value == pytest.approx(answer.counts[0], rel=1e-6)
-    assert "people on" in str(answer)
+    assert "is found if about" in str(answer)
     assert [row["word"] for row in answer.value.to_dict()["words"]] == answer.words
 
 

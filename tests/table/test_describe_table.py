@@ -61,7 +61,7 @@ def test_a_described_schema_has_ranges_that_fit_the_data(tmp_path):
     schema, _ = schema_from(describe_table(tmp_path / "people.csv", guess, epsilon=1.0), guess)
     model = fit_table(tmp_path / "people.csv", schema, epsilon=1.0)
     assert model.estimator.n_users_ == 3_000
-    assert "2e-06 altogether" in schema.described.lines((1.0, 1e-6))[0]
+    assert "2e-06 in total" in schema.described.lines((1.0, 1e-6))[0]
 
 
 def test_csv_and_parquet_give_the_same_description(tmp_path):
@@ -216,7 +216,7 @@ def test_no_sum_is_promised_beside_a_fit_that_is_not_private(tmp_path):
         seeded = fit_table(path, schema, epsilon=1.0, random_state=0)
         (line,) = described_lines(seeded.schema, seeded.estimator)
         assert words in line
-        assert "altogether" not in line
+        assert "in total" not in line
     (line,) = described_lines(schema, fit_table(path, schema, epsilon=1.0).estimator)
     assert "only what this fit promises" in line
 

@@ -129,6 +129,6 @@ def test_users_are_told_apart_whatever_they_are_stored_as():
     assert texts.tolist() == numbers.tolist()
     assert texts[0] == texts[2] != texts[1]
     assert len({*made.users(piece(who=np.arange(50_000))).tolist()}) == 50_000
-    with pytest.raises(ArgumentError, match=r"row 102, column 'who'.*not known"):
+    with pytest.raises(ArgumentError, match=r"row 102, column 'who'.*is unknown"):
         made.users(piece(who=["7", None]))
     assert encoder("x = {low = 0, high = 1}").users(piece(x=[1])) is None

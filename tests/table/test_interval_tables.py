@@ -191,7 +191,7 @@ def test_the_command_prints_draws_predicts_and_evaluates(people, tmp_path):
     assert run("report", output, "-o", tmp_path / "page.html").exit_code == 0
     page = (tmp_path / "page.html").read_text()
     assert "work=self (against public)" in page
-    assert "counted against public" in page
+    assert "compared with public" in page
     assert run("predict", output, data, "-o", tmp_path / "predictions.csv").exit_code == 0
     assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 30_001
     assert "rmse" in run("evaluate", output, data).output
