@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from helpers_exclusions import bring, settle, spoiled
 from helpers_node import asked, needs_node
 from helpers_roles import World, randomness, refused, soon, training
-from test_counted_blanks import SIGNERS
+from test_counted_blanks import SIGNERS, counted, filled
 from test_counted_blanks import Device as Invited
 from test_counted_blanks import deployed as with_enroller
 from test_deployed_lots import COVERED, ENOUGH, SECRET, Clock, Device, blank_coins, deployed, lots, of_round, read_batch
@@ -473,6 +473,32 @@ def test_with_an_enroller_each_lot_has_tokens_and_blanks_of_its_own(make_world, 
     size = world.task.schedule.phases[0].lots.size
     assert world.rows("analyzer", "SELECT users FROM asked ORDER BY number") == [(size,)] * 2
     assert world.rows("analyzer", "SELECT count(*), count(DISTINCT token) FROM spent") == [(2 * size, 2 * size)]
+
+
+def test_a_shuffler_that_is_killed_between_two_blocks_makes_the_other_batch_later(make_world, clock, tmp_path, monkeypatch):
+    """The tokens of the first block's blanks are gone with its batch: nothing may wait for them again."""
+    planned = ASKED | {"users": 120, "rounds": 1, "epsilon": 8.0, "delta": 1e-2, "max_inflation": 1.2}
+    world = counted(make_world(**planned, transport="masked-sum"))
+    role = filled(world, tmp_path)
+    role.open(round_at(world))
+    clock.now += 2 * SECRET.seconds
+    close = tables.Rounds.close_with_blanks
+
+    def killed(self, task, part, blanks, now):
+        if part.block == 1:
+            raise KeyboardInterrupt
+        close(self, task, part, blanks, now)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tables.Rounds, "close_with_blanks", killed)
+        with pytest.raises(KeyboardInterrupt):
+            role.close_late()
+    states = "SELECT state FROM rounds ORDER BY number"
+    assert world.rows("shuffler", states) == [("made",), ("open",)]
+    first = world.rows("shuffler", "SELECT batch FROM rounds WHERE number = 1")
+    world.shuffler().close_late()
+    assert world.rows("shuffler", states) == [("made",), ("made",)]
+    assert world.rows("shuffler", "SELECT batch FROM rounds WHERE number = 1") == first
 
 
 # --- task files

@@ -124,10 +124,13 @@ class Blanks:
         self, role: ShufflerRole, lock: threading.Lock, task: Task, task_round: TaskRound, document: Document, opened: float
     ) -> None:
         """Make the batches of the round if its time is over: reports of a lot, and blanks for all who did not come."""
-        parts = task_round.parts(task)
-        counted = [tokens for part in parts if (tokens := blanks_at_hand(role.store, task, task.token_slot(part))) is not None]
-        if len(counted) < len(parts):
-            return  # the enroller is waited for, regardless of who came
+        parts, still_open, counted = task_round.parts(task), role.rounds.open_batches(), list[list[bytes]]()
+        for part in parts:
+            # of a batch that was made before a crash the tokens are gone, and its blanks are not used
+            tokens = blanks_at_hand(role.store, task, task.token_slot(part)) if part.batch in still_open else []
+            if tokens is None:
+                return  # the enroller is waited for, regardless of who came
+            counted.append(tokens)
         blanks, rounds, now = self.of(task, task_round, document, counted), role.rounds, role.clock.now()
         if task.secret is None or now < task.secret.ends(opened):
             return

@@ -480,6 +480,11 @@ class Rounds:
         with self._store.look() as connection:
             return connection.execute(select(rounds.c.id).where(rounds.c.id == round_id)).scalar() is not None
 
+    def open_batches(self) -> set[str]:
+        """The names of rounds, or blocks of them, that take reports."""
+        with self._store.look() as connection:
+            return set(connection.execute(select(rounds.c.id).where(rounds.c.state == RoundState.OPEN)).scalars())
+
     def last_opened(self) -> tuple[int, float] | None:
         """The number of the last round, or lot, and when it was opened."""
         query = select(rounds.c.number, rounds.c.opened).order_by(rounds.c.number.desc())
