@@ -133,6 +133,11 @@ def test_fit_says_what_it_promises_and_what_to_do_next(folder):
     assert "Assumptions about the shuffler" in out
 
 
+def test_a_missing_schema_names_the_private_way_to_one(folder):
+    _, err = croupier("fit", "people.csv", code=2)
+    assert "croupier describe DATA --guess guess.toml" in err
+
+
 def test_csv_parquet_and_the_estimator_agree_to_the_last_bit(folder):
     for kind in ("csv", "parquet"):
         croupier("fit", f"people.{kind}", "--schema", "facts.toml", "-o", f"{kind}.json", "--seed", 1, "--quiet")

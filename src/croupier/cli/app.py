@@ -193,7 +193,7 @@ def _compare(request: dict[str, Any], as_json: bool) -> None:
     console.print(
         f"epsilon {round_up(tight.epsilon)}, delta {round_up(tight.delta)}, {tight.neighbours} neighbours, {tight.users:,} users, "
         f"{tight.dim:,} coordinates, {tight.rounds:,} round(s), {crowd(tight.honest, 'users')} honest; noise is the standard "
-        f"deviation per coordinate of the sum in one round.",
+        f"deviation per coordinate of the sum in one round; bits are per coordinate before a rotation pads the vector.",
         style="dim",
     )
 

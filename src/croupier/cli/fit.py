@@ -211,7 +211,8 @@ def _facts(
     else:
         remedy = (
             f"Draft one from a public sample: croupier schema SAMPLE --target {shlex.quote(target or 'COLUMN')} -o schema.toml, "
-            f"and read it. If the data is public, --data-is-public drafts the schema from it."
+            f"and read it; or describe DATA privately: croupier describe DATA --guess guess.toml --epsilon 0.5 -o schema.toml "
+            f"(docs/tutorial.md). If the data is public, --data-is-public drafts the schema from it."
         )
         allowed = "a file of public facts (ranges, levels, classes), because no guarantee covers facts taken from the data"
         raise ArgumentError("--schema", Found("is required"), allowed, remedy)

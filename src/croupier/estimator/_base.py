@@ -644,9 +644,10 @@ def warn_of_watchers(guarantee: Guarantee, delta: float) -> None:
     if watched.slack < delta and watched.epsilon(delta) <= WATCHED_EPSILON:
         return
     known = words.watched_line(guarantee, delta)
+    little = f": above {WATCHED_EPSILON:g} there is little protection" if watched.slack < delta else ""
     warn_caller(
-        f"to an attacker who also knows when each person answered, this fit has {known}: "
-        f'above {WATCHED_EPSILON:g} there is little protection. If others can see when answers arrive, use interactivity="full" '
+        f"to an attacker who also knows when each person answered, this fit has {known}{little}. "
+        f'If others can see when answers arrive, use interactivity="full" '
         "(--interactivity full), which has one figure for both and sends more bits; with few people it is less accurate "
         "(docs/choosing.md). Or ask more people. Nobody was asked yet.",
         WeakPrivacyWarning,

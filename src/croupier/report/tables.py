@@ -137,7 +137,7 @@ def certified(plan: SumPlan) -> str:
 
 def compare_table(plans: dict[str, SumPlan | str], baselines: list[Baseline], central_noise_std: float) -> Table:
     """Return calibrations and baselines side by side, as a table."""
-    table = Table(title="The same sum, four ways", title_justify="left")
+    table = Table(title="The same sum in several ways", title_justify="left")
     table.add_column("mechanism", no_wrap=True)
     for name in ("noise", "x central", "bits/coord."):
         table.add_column(name, justify="right", no_wrap=True)
