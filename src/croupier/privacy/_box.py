@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, ndtr
 
 Floats = NDArray[np.float64]
-# Doubles are off by less than this part of a bound.
+# Doubles are off by less than this part of a bound for boxes up to 9; for larger ones rounding raises the bound.
 _UP = 1 + 1e-9
 # Smaller boxes have u < 4.3, and in larger ones the second bound would take long.
 _SPREAD_FROM, _SPREAD_TO = 4.7, 9.0
