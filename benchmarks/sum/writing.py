@@ -175,8 +175,8 @@ def summary(results: Results) -> str:
     heads = ("coordinates", "users", *(f"error: {name}" for name in errors), *(f"bits: {name}" for name in bits))
     parts = [
         f"Errors over a trusted curator's, and payload bits per user and coordinate, at epsilon {epsilon:g},",
-        f"delta {results['delta']:g}, replace-one. Only Croupier was run; other figures follow from published",
-        "accounting, with choices that are left open made in the others' favour.\n",
+        f"delta {results['delta']:g}, replace-one. Only Croupier was run, without a rotation; other figures follow from published",
+        "accounting, open choices made in the others' favour.\n",
         "![Error and bits per user over the number of users, one column per dimension](sum.svg)\n",
         table(heads, rows, left=0),
         "### Where Croupier loses\n",
