@@ -139,7 +139,7 @@ def test_all_leaves_out_what_has_no_data_and_goes_on_after_a_failure(croupier, b
     write(benchmarks, "speed", asked.format("asked too"))
     code, said = croupier("all", "--out", "there")
     assert code == 1
-    for words in ("peers is left out", "statistics is left out", "two slopes are shallower", "not as claimed, or failed: table1"):
+    for words in ("peers is skipped", "statistics is skipped", "two slopes are shallower", "not as claimed, or failed: table1"):
         assert words in said
     assert [(tmp_path / name).read_text() for name in ("asked", "asked too")] == ["--out there"] * 2
 
