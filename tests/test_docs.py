@@ -206,22 +206,6 @@ def test_badges_and_citation_say_what_the_package_says():
     assert f"## {cr.__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_accounting_table_is_what_the_code_says():
-    rows = re.findall(
-        r"^\| ([\d ]+) \| ([\d ]+) \| ([\d ]+) \| (\d+) x \| (\d+) \| (\d+) \| (\d+) \|$",
-        (ROOT / "docs/accounting.md").read_text(),
-        flags=re.M,
-    )
-    assert len(rows) == 4
-    for row in rows:
-        users, dim, paper_bits, paper_noise, *tight_bits = (int(cell.replace(" ", "")) for cell in row)
-        request = {"epsilon": 1.0, "delta": 1e-6, "users": users, "dim": dim}
-        paper = cr.plan_sum(**request, calibration="paper")
-        assert (paper.bits_per_coordinate, round(paper.inflation)) == (paper_bits, paper_noise)
-        for limit, bits in zip((1.05, 1.2, 1.5), tight_bits, strict=True):
-            assert cr.plan_sum(**request, max_inflation=limit, rotation=None).bits_per_coordinate <= bits
-
-
 def test_notation_table_names_exist():
     text = (ROOT / "docs/deviations.md").read_text()
     plan = cr.plan_sum(epsilon=1.0, delta=1e-6, users=100, dim=2)
