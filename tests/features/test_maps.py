@@ -124,12 +124,12 @@ def test_single_precision_loses_nothing_and_blocks_change_nothing(made, columns,
 
 
 def test_a_map_is_a_step_of_a_pipeline_that_costs_nothing():
-    X = RNG.uniform(-1, 1, size=(4000, 2))
-    y = X[:, 0] * X[:, 1] > 0  # no linear model of the columns can tell
+    X = np.random.default_rng(7).uniform(-1, 1, size=(4000, 2))
+    y = X[:, 0] * X[:, 1] > 0  # a linear model of the columns tells three of the four quadrants at most
     private = ShuffleLogisticRegression(classes=[False, True], epsilon=4.0, feature_norm=1.0, random_state=1)
     model = make_pipeline(FeatureMap([FourierFeatures(40, scale=0.7)]), private).fit(X, y)
     assert model.score(X, y) > 0.9
-    assert clone(private).fit(X, y).score(X, y) < 0.6
+    assert clone(private).fit(X, y).score(X, y) < 0.75
     assert total_guarantee(make_pipeline(TABLE, private)) is None  # seeded; asked without public_steps
 
 
