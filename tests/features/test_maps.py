@@ -94,13 +94,21 @@ def test_a_map_looks_at_no_data(made, columns):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", [0.0, 1e-30, 1.0, 1e18])
 def test_no_row_is_longer_than_1(made, columns, dtype, size):
-    X = (size * RNG.normal(size=(50, columns))).astype(dtype)
+    X = (size * np.random.default_rng(96).normal(size=(50, columns))).astype(dtype)
     rows = made.fit_transform(X)
     lengths = np.linalg.norm(rows.astype(np.float64), axis=1)
     assert rows.dtype == dtype
     assert np.isfinite(rows).all()
     assert lengths.max() <= 1
     assert lengths.min() > (1 - 1e-6 if size >= 1 or made is TABLE else -1)
+
+
+def test_no_row_of_single_precision_is_longer_than_1_once_rounded():
+    made = FeatureMap([Projection(301, seed=2)])  # 300 squares added up in float32 are off by more than the room for rounding
+    rows = made.fit_transform(np.random.default_rng(5).normal(size=(4000, 20)).astype(np.float32))
+    lengths = np.linalg.norm(rows.astype(np.float64), axis=1)
+    assert lengths.max() <= 1
+    assert lengths.min() > 1 - 3e-7
 
 
 def test_a_row_that_is_not_finite_stays_so_and_spoils_no_other():

@@ -66,9 +66,9 @@ class FeatureMap(PublicMap):
         with np.errstate(invalid="ignore", over="ignore"):
             largest = np.abs(rows).max(axis=1, keepdims=True)
             rows = rows / np.where(largest > 0, largest, 1)  # so that no square is too large or too small
-            lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, np.newaxis]
-            rows /= np.where(lengths > 0, lengths, 1) * rows.dtype.type(_ROOM)
-        return rows
+            wide = rows.astype(np.float64)  # squares added up in single precision could be off by more than the room
+            lengths = np.sqrt(np.einsum("ij,ij->i", wide, wide))[:, np.newaxis]
+            return (wide / (np.where(lengths > 0, lengths, 1) * _ROOM)).astype(rows.dtype)
 
     def _in_blocks(self, rows: Floats) -> Floats:
         """Map rows that were checked, in blocks of bounded memory, through all steps."""
