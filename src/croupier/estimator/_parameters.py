@@ -106,7 +106,8 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
     "max_inflation": (
         "float",
         "The noise of a round relative to the least that the guarantee allows, above 1: more noise takes fewer bits. Default: "
-        "1.05, or 1.6 for rotated rounds of secret lots that have more users than the gradient has coordinates, 1.25 for others.",
+        "1.05, or for rotated rounds of secret lots 1.6 if they have more users than the gradient has coordinates (1.2 in a noisy "
+        "run), else 1.25.",
     ),
     "lots": (
         '{"auto", "secret", "open"}',

@@ -260,22 +260,29 @@ class Budget:
         thrift = _THRIFT.get(self.transport) if self.thrifty and self.rotation else None
         if thrift is not None:
             long = padded_length(self.problem.dim) > users / rounds
+            limit = thrift.long_inflation if long else _NOISY_INFLATION if self.noisy(users, rounds) else _ROTATED_INFLATION
             try:
-                planned = self._plan_lots(users, rounds, opening, thrift.long_inflation if long else _ROTATED_INFLATION)
+                planned = self._plan_lots(users, rounds, opening, limit)
                 if planned.one_round.range is not None:
                     return planned
             except NoCertificateError:  # few noise bits have none where epsilon is very large
                 pass
         return self._plan_lots(users, rounds, opening, self.max_inflation)
 
+    def noisy(self, users: int, rounds: int) -> bool:
+        """Whether noise is a large part of a run's mean gradient, by public facts alone: then less of it is worth more bits."""
+        unit = replace(self, norm=1.0)
+        return rules.noise_share(self.problem, unit.lots_noise(rounds), users, rounds, 1.0) > _NOISY_RUN
+
     def plan_in_blocks(self, users: int, rounds: int, opening: Opening) -> LotsPlan | None:
         """The same with an opening of one round in blocks, by messages: the fewest, of as many as the opening had rounds or more,
         with which its report is hardly longer than a gradient's. None if whole vectors are to be sent.
 
-        There are about as many lots as there were rounds, and at least half of them are of gradients.
+        There are about as many lots as there were rounds. At least half of them are of gradients, two thirds in a noisy run.
         """
         padded = padded_length(opening.dim)
-        fewest, most = 1 << round(math.log2(opening.rounds)), min(2 * rounds // 3, padded // _LEAST_BLOCK)
+        most = min((1 if self.noisy(users, rounds) else 2) * rounds // 3, padded // _LEAST_BLOCK)
+        fewest = 1 << round(math.log2(opening.rounds))
         thrift = _THRIFT.get(self.transport) if self.thrifty and self.rotation else None
         if thrift is None or not thrift.blocks or not 1 < fewest <= most:
             return None
@@ -337,9 +344,10 @@ Floats = NDArray[np.float64]
 RULES = ("bound", "practical", "plain", "centred", "whitened")
 LOTS = ("auto", "secret", "open")
 # Noise over the least: usually; of rotated gradients in secret rounds, where it takes a fraction of the bits and costs a model next
-# to nothing (docs/optimizer-theory.md), if these have more users than coordinates; and of openings in blocks, which have at
-# least this many coordinates.
-_INFLATION, _ROTATED_INFLATION, _OPENING_INFLATION, _LEAST_BLOCK = 1.05, 1.6, 2.0, 64
+# to nothing (docs/optimizer-theory.md), if these have more users than coordinates; the same in a noisy run, whose mean gradient has
+# at least this much noise per unit of clip; and of openings in blocks, which have at least this many coordinates.
+_INFLATION, _ROTATED_INFLATION, _NOISY_INFLATION, _OPENING_INFLATION = 1.05, 1.6, 1.2, 2.0
+_NOISY_RUN, _LEAST_BLOCK = 0.006, 64
 
 
 class _Thrift(NamedTuple):
@@ -418,8 +426,9 @@ def schedule(
         "whitened" asks for second moments first and descends on rows that are alike in all directions.
     max_inflation : float, optional
         Noise allowed relative to a trusted curator's, or with secret lots to the least that they allow. Default: 1.05; for
-        rotated gradients by secret lots 1.6 where a round has more users than coordinates, else 1.25 by messages and 1.4 in
-        verified sums, and by messages an opening in secret blocks: a fraction of the bits.
+        rotated gradients by secret lots 1.6 where a round has more users than coordinates (1.2 if noise is a large part of the
+        run's mean gradient), else 1.25 by messages and 1.4 in verified sums, and by messages an opening in secret blocks: a
+        fraction of the bits.
     neighbours : {"replace-one", "zero-out"}, default "replace-one"
         What the guarantee hides about a user.
     lots : {"auto", "secret", "open"}, default "auto"

@@ -21,8 +21,9 @@ CENTRED_ROUNDS, WHITENED_ROUNDS, LEAST_SQUARES_ROUNDS = (50, 3), (50, 10), (12, 
 MOMENTUM_ROUNDS = (200, 10)
 # The part of a row's squared length that the constant has beside features that are at most 1 long.
 CONSTANT_SHARE = 0.1
-# Second moments of more columns take too many bits and too much time: above, classes are centred, least squares is plain.
-MOST_COLUMNS = 600
+# Second moments of more columns take too many bits and too much time: above, classes are centred, least squares is plain. Several
+# classes are centred earlier: of 200 and 500 columns, noise in second moments costs more than whitening gains; of 20 and 54, less.
+MOST_COLUMNS, MOST_COLUMNS_OF_SEVERAL = 600, 128
 # People of a round, on average and at least: fewer people are shared out among fewer rounds.
 _LEAST_BATCH = 4
 # The noise of a run of least squares, gradients shortened to 0.3 and targets in [-1, 1], above which shorter gradients do better.
@@ -128,7 +129,7 @@ def _slope(problem: Problem) -> float:
     return problem.loss.slope_bound(0.0)
 
 
-def noise_share(problem: Problem, noise: float, users: int, rounds: int, clip: float) -> float:
+def noise_share(problem: Objective, noise: float, users: int, rounds: int, clip: float) -> float:
     """rho: the noise of a whole run's mean gradient, `noise` being that of one round's sum at norm 1."""
     return clip * noise * math.sqrt(rounds * problem.dim) / users
 
@@ -151,13 +152,11 @@ def choose(
         asked = any(given[name] is not None for name in ("clip", "curvature")) or (given["rounds"] or LEAST_ROUNDS) < LEAST_ROUNDS
         if kind is None or not secret or users < LEAST_ROUNDS * _LEAST_BATCH or asked:
             return None, ""
-        columns = known.features
-        if columns > MOST_COLUMNS and kind == "squares":
+        columns, most = known.features, MOST_COLUMNS_OF_SEVERAL if kind == "several" else MOST_COLUMNS
+        if columns > most and kind == "squares":
             return None, ""
-        rule = "whitened" if columns <= MOST_COLUMNS else "centred"
-        size = (
-            f"{columns:,} columns, at most {MOST_COLUMNS}" if rule == "whitened" else f"{columns:,} columns, above {MOST_COLUMNS}"
-        )
+        rule = "whitened" if columns <= most else "centred"
+        size = f"{columns:,} columns, {'at most' if rule == 'whitened' else 'above'} {most}"
         why = f'rule "{rule}", for {_KINDS[kind]} of {size}'
     else:
         why = f'rule "{rule}", as asked'

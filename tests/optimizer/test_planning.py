@@ -1,0 +1,47 @@
+"""Which plan a run gets, by public facts alone."""
+
+from __future__ import annotations
+
+import pytest
+
+import croupier as cr
+from croupier.optimizer import planning
+from croupier.problem import Ball, CappedLogistic, CappedMultinomial, Problem
+
+COLUMNS = 104
+
+
+def planned(users, epsilon, **options):
+    problem = Problem(CappedLogistic(), Ball(dim=COLUMNS + 1, radius=50.0), feature_norm=2**0.5, constant=1.0)
+    return cr.schedule(problem, users, epsilon=epsilon, delta=1e-6, rule="practical", **options)
+
+
+@pytest.mark.parametrize(("users", "epsilon", "noisy"), [(32_561, 1.0, False), (32_561, 0.1, True), (5_000, 1.0, True)])
+def test_a_noisy_run_has_less_noise_and_more_rounds_of_gradients_for_more_bits(users, epsilon, noisy, monkeypatch):
+    chosen = planned(users, epsilon)
+    monkeypatch.setattr(planning, "_NOISY_RUN", 1e9)
+    thrifty = planned(users, epsilon)
+    opening, descent = chosen.phases
+    lots = opening.plan.blocks + descent.rounds
+    if not noisy:
+        assert chosen == thrifty
+        return
+    assert 3 * opening.plan.blocks <= lots + 1
+    assert descent.rounds > thrifty.phases[1].rounds
+    assert thrifty.bits_per_user < chosen.bits_per_user <= 4 * thrifty.bits_per_user
+    # by another route: the run's noise per unit of clip, from the plan that was made, with its own noise
+    share = descent.plan.noise_std * (lots * (COLUMNS + 1)) ** 0.5 / users / descent.plan.norm
+    assert share > 0.006
+    for plan in (chosen, thrifty):
+        assert plan.guarantee.epsilon(1e-6) <= epsilon
+
+
+def test_what_was_asked_for_is_not_overruled():
+    assert planned(5_000, 1.0, max_inflation=1.5).phases[1].plan.max_inflation == 1.5
+
+
+@pytest.mark.parametrize(("columns", "rule"), [(54, "whitened"), (127, "whitened"), (128, "centred"), (500, "centred")])
+def test_several_classes_of_many_columns_are_centred(columns, rule):
+    loss = CappedMultinomial(10)
+    problem = Problem(loss, Ball(dim=10 * (columns + 1), radius=50.0), feature_norm=2**0.5, constant=1.0)
+    assert f'rule "{rule}"' in cr.schedule(problem, 60_000, epsilon=0.5, delta=1e-6, rule="practical").why
