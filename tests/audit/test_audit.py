@@ -16,6 +16,7 @@ from croupier import ArgumentError, SeededRandom, VectorSum, plan_sum
 from croupier.audit import empirical, empirical_audit, exact
 from croupier.audit.exact import count_law, exact_delta, hockey_stick, pld_delta
 from croupier.privacy import Guarantee
+from croupier.privacy.allocation import Allocation
 from croupier.privacy.gaussian import gaussian_delta
 from croupier.protocol import _encoding as encoding
 from croupier.protocol import randomizer
@@ -223,3 +224,17 @@ def test_too_few_trials_say_that_they_can_notice_nothing():
 def test_releases_that_are_no_numbers_are_no_evidence():
     with pytest.raises(ArgumentError, match="mechanism"):
         empirical_audit(lambda neighbour: math.nan, claim=Guarantee(mu=1.0, theorem="test"), delta=DELTA, trials=100)
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        Guarantee(mu=0.7, theorem="t"),
+        Guarantee(mu=2.5, slack=1e-5, theorem="t"),
+        Guarantee(mu=0.0, theorem="t", allocations=(Allocation(mu=1.2, rounds=6),)),
+    ],
+)
+@pytest.mark.parametrize("alpha", [1e-4, 0.03, 0.4, 1.0])
+def test_the_best_bound_on_errors_is_found_by_halving(claim, alpha):
+    found = empirical._trade_off(claim, alpha)
+    assert found >= max(1 - claim.delta(float(e)) - math.exp(e) * alpha for e in empirical._EPSILONS[::20]) - 1e-12

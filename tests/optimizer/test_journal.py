@@ -218,7 +218,7 @@ def begun_with_secret(file):
 
 
 class Small:
-    """A run in one dimension, whose file is short enough to be cut off everywhere."""
+    """A run in one dimension from a point whose every bit matters, whose file is short enough to be cut off everywhere."""
 
     problem = Problem(Logistic(), Ball(dim=1, radius=3.0))
     chosen = cr.schedule(problem, 60, epsilon=8.0, delta=1e-6, rounds=3)
@@ -226,7 +226,7 @@ class Small:
     @classmethod
     def run(cls, path, population=None, **options):
         return run(
-            cls.problem, population or Watched(X[:60, :1], Y[:60]), cls.chosen, start=np.zeros(1), checkpoint=path, **options
+            cls.problem, population or Watched(X[:60, :1], Y[:60]), cls.chosen, start=np.full(1, 0.5), checkpoint=path, **options
         )
 
     @classmethod

@@ -162,6 +162,21 @@ def test_an_edited_result_that_claims_more_than_its_lots_prove_is_refused(people
     assert phase["lots"]["rounds"] == ROUNDS
 
 
+@pytest.mark.parametrize("exclusions", [True, False])
+def test_a_round_may_lack_the_bad_reports_that_its_lots_allow_for_and_no_more(people, exclusions):
+    """A deployed round leaves bad reports out; its model was refused when it was read, as if it had lost its crowd."""
+    chosen = cr.schedule(PROBLEM, USERS, **ASKED, rule="practical", honest=0.8, exclusions=exclusions)
+    values = run(PROBLEM, ArrayPopulation(*people), chosen, start=np.zeros(3)).to_dict()
+    lots = chosen.phases[-1].lots
+    most = lots.most_excluded
+    assert (most > 0) == exclusions
+    values["history"][0]["users"] = lots.size - most
+    assert Result.from_dict(values).history[0].users == lots.size - most
+    values["history"][0]["users"] -= 1
+    with pytest.raises(ArgumentError, match=r"history\.users"):
+        Result.from_dict(values)
+
+
 def test_stopping_early_keeps_the_promise_of_all_rounds(people):
     def stop(done):
         if done.index == 2:

@@ -286,8 +286,9 @@ def test_faithful_and_counting_rounds_lead_to_the_same_law(binary):
     assert runs["counting"].std() == pytest.approx(runs["faithful"].std(), rel=0.2)
 
 
+@pytest.mark.slow
 def test_a_whole_run_passes_the_membership_game():
-    """The final theta of neighbouring populations, all rounds of a full run composed."""
+    """The final theta of neighbouring populations, all rounds of a full run composed; test_game plays the same in every run."""
     X, y = np.zeros((20, 1)), np.ones(20)
     worlds = []
     for sign in (1.0, -1.0):

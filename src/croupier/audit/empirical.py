@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 from scipy.stats import beta as beta_law
 
-from ..privacy._rounding import exact, round_down, round_up
+from ..privacy._statements import exact, round_down, round_up
 from ..privacy.gaussian import gaussian_mu
 from ..privacy.guarantee import Guarantee
 from ..validation import ArgumentError, Found, real, whole
@@ -216,8 +217,21 @@ def _best_threshold(base: Floats, moved: Floats) -> float:
 
 
 def _trade_off(claim: Guarantee, alpha: float) -> float:
-    """The smallest false-negative rate that the claim allows at false-positive rate alpha (Dong, Roth and Su 2019, prop. 5)."""
-    return max(0.0, *(1 - claim.delta(float(e)) - math.exp(e) * alpha for e in _EPSILONS))
+    """The smallest false-negative rate that the claim allows at false-positive rate alpha (Dong, Roth and Su 2019, prop. 5).
+
+    Any epsilon gives a bound that holds. The bound is concave in e^epsilon, so the best one is found by halving.
+    """
+
+    @cache
+    def bound(place: int) -> float:
+        epsilon = float(_EPSILONS[place])
+        return 1 - claim.delta(epsilon) - math.exp(epsilon) * alpha
+
+    low, high = 0, len(_EPSILONS) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if bound(middle) < bound(middle + 1) else (low, middle)
+    return max(0.0, bound(low))
 
 
 def _gaussian_equivalent(claim: Guarantee, delta: float) -> float:

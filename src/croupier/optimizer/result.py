@@ -206,7 +206,8 @@ class Result(JsonText):
             whole("history.phase", entry.phase, at_least=before.phase if before else 1, at_most=begun, remedy=remedy)
             whole("history.index", entry.index, at_least=place, at_most=place, remedy=remedy)
             phase = self.schedule.phases[entry.phase - 1]
-            fewest = phase.plan.honest_users if phase.lots is None else phase.batch  # with blanks all rounds are as large
+            # with blanks all rounds are as large, except for the bad reports that a deployed one may leave out
+            fewest = phase.plan.honest_users if phase.lots is None else phase.batch - phase.lots.most_excluded
             whole("history.users", entry.users, at_least=fewest, at_most=phase.batch, remedy=remedy)
             if entry.gradient.shape != (phase.plan.dim,):  # a certificate for fewer coordinates has a smaller mu
                 raise ArgumentError("history.gradient", entry.gradient.shape, f"({phase.plan.dim},), as in its plan", remedy)
