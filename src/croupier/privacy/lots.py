@@ -18,7 +18,7 @@ from scipy.optimize import brentq
 from ..files import JsonText
 from ..validation import ArgumentError, real, whole
 from . import _tight as tight
-from ._rounding import round_up
+from ._statements import round_up
 from .allocation import MAX_ROUNDS, Allocation, divergences
 from .calibration import plan as make_plan
 from .certificate import RESIDUE, NoCertificateError, certify

@@ -25,10 +25,9 @@ from ... import __version__
 from ...optimizer.phases import Phase, Schedule
 from ...optimizer.training import noise_norms
 from ...privacy import _statements as words
-from ...privacy._rounding import round_up
+from ...privacy._statements import round_up
 from ..wire.documents import ARRIVALS, Document, WireError, cleaned
-from ..wire.outcomes import Answered
-from ..wire.task import Task, TaskRound, fewest, most_excluded
+from ..wire.task import Answered, Task, TaskRound, fewest, most_excluded
 from ..wire.transports import TRANSPORTS
 from .population import RemotePopulation, room
 

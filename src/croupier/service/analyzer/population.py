@@ -22,7 +22,7 @@ from sqlalchemy import Column, Connection, ForeignKey, Integer, LargeBinary, Str
 from ...optimizer.phases import Phase, Schedule
 from ...population.population import Question, Test
 from ...privacy import SumPlan
-from ...privacy._rounding import exact
+from ...privacy._statements import exact
 from ...privacy.crowd import exclusions_in_batch, honest_in_batch, honest_total
 from ...protocol import Counts, SumEstimate, VectorSum
 from ...protocol.randomness import Secret
@@ -30,8 +30,7 @@ from ...validation import ArgumentError
 from ..net.database import Database, Result, role_tables
 from ..wire.documents import Document, End, Exclusions, WireError, refusal_reason, require_heard, sha256
 from ..wire.enrolment import PREFIX_BYTES, is_token
-from ..wire.outcomes import Answered, RoundLostError, TooManyBadReportsError
-from ..wire.task import Task, TaskRound, fewest, most_excluded
+from ..wire.task import Answered, RoundLostError, Task, TaskRound, TooManyBadReportsError, fewest, most_excluded
 from ..wire.transports import TRANSPORTS, Release, SealedBatch, block_digest
 
 # The analyzer's tables: rounds and their counts, and nobody. Where rounds have blocks, each block has a row of its own, with the

@@ -37,10 +37,10 @@ from typing import Any
 from ...files import create_private, lock, write_whole
 from ...privacy import Guarantee
 from ...privacy._filter import COMMON_DELTA, Limit, spent
-from ...privacy._rounding import exact, round_up
+from ...privacy._statements import exact, round_up
 from ...validation import ArgumentError, real
 from ..wire.documents import cleaned
-from ..wire.outcomes import RefusedTaskError
+from ..wire.task import RefusedTaskError
 
 FORMAT, VERSION = "croupier device budget", 1
 _LAST_MOMENT = 253402300799.0  # the end of the year 9999

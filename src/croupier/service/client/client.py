@@ -22,16 +22,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from numpy.typing import ArrayLike, NDArray
 
 from ...privacy import Guarantee
-from ...privacy._rounding import exact, round_up
-from ...privacy._statements import watched_line
+from ...privacy._statements import exact, round_up, watched_line
 from ...protocol import SecureRandom
 from ...protocol.randomness import RandomSource
 from ...validation import ArgumentError, Found, numbers_or_nan, one_by_one, real, whole
 from ..net.http import Server, ServerError, require_private_way
 from ..wire.documents import Document, End, WireError
-from ..wire.outcomes import RefusedTaskError, Sent
 from ..wire.queries import NOT_SHOWN
-from ..wire.task import MAX_EPSILON_IF_WATCHED, Lot, Start, Task, TaskRound, report_of
+from ..wire.task import MAX_EPSILON_IF_WATCHED, Lot, RefusedTaskError, Sent, Start, Task, TaskRound, report_of
 from .budget import DeviceBudget
 from .state import Memory, Wallet
 

@@ -42,7 +42,7 @@ from ... import __version__
 from ...files import create_private, write_whole
 from ...validation import ArgumentError
 from ..wire.documents import MOST_DOCUMENT_BYTES, Document, WireError
-from ..wire.outcomes import RefusedError
+from ..wire.task import RefusedError
 from .database import Database, cause_of
 from .http import BINARY, FOR_GOOD
 from .limits import AddressLimit

@@ -1,4 +1,4 @@
-"""Proofs in the field of 64 bits, compiled by numba, report by report: to the last bit what `circuit` computes without."""
+"""Proofs in the field of 64 bits, compiled by numba, report by report: to the last bit what `prio3` computes without."""
 
 from __future__ import annotations
 

@@ -1,15 +1,26 @@
 """Prio3SumVec of draft-irtf-cfrg-vdaf (version 18): a vector of counts in shares, and proofs that servers check without seeing it.
 
 Everything but `shard` is for many reports at once: rows of arrays. A row that is malformed is refused, and spoils no other.
+
+*The field* is a prime field of 64 bits whose elements are entries of numpy arrays; the draft's test vectors need another one, in
+the tests. What works on it has a compiled path, which is taken once it pays.
+
+*The proof* says that every count of a vector is in range (the draft's FLP of SumVec with ParallelSum of Mul). A count is encoded by
+numbers that must be 0 or 1, each with a weight; the weights add up to the largest count, so that zeros and ones stand for nothing
+else. For chunks of them the gadget adds up r^j x_j (x_j - 1), with r the joint randomness; the proof is the gadget's polynomial by
+its values at roots of unity, and a seed for each of its wires that hides them.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import cache, cached_property
 from math import comb
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -20,8 +31,323 @@ from numpy.typing import NDArray
 
 from ...validation import whole
 from ..wire.documents import WireError
-from .circuit import SumVecCircuit
-from .field import FIELD64, Elements, PrimeField, sponge_kernels
+
+Elements = NDArray[Any]
+Words = NDArray[np.uint64]
+
+_LOW: Final = np.uint64(0xFFFFFFFF)  # also 2^64 modulo the field of 64 bits
+_HALF: Final = np.uint64(32)
+
+
+class PrimeField(ABC):
+    """A prime field with a subgroup of order a power of two."""
+
+    def __init__(self, modulus: int, bytes_per_element: int, generator: int, order: int) -> None:
+        self.modulus, self.bytes_per_element, self._generator, self._order = modulus, bytes_per_element, generator, order
+
+    @abstractmethod
+    def elements(self, values: Any) -> Elements:
+        """Return whole numbers as elements."""
+
+    @abstractmethod
+    def add(self, a: Elements, b: Elements) -> Elements:
+        """Return a + b."""
+
+    @abstractmethod
+    def subtract(self, a: Elements, b: Elements) -> Elements:
+        """Return a - b."""
+
+    @abstractmethod
+    def multiply(self, a: Elements, b: Elements) -> Elements:
+        """Return a b."""
+
+    @abstractmethod
+    def sum(self, a: Elements, axis: int) -> Elements:
+        """Return the sum along an axis."""
+
+    @abstractmethod
+    def to_bytes(self, a: Elements) -> NDArray[np.uint8]:
+        """Return elements as they travel, the last axis as bytes."""
+
+    @abstractmethod
+    def from_bytes(self, data: NDArray[np.uint8]) -> tuple[Elements, NDArray[np.bool_]]:
+        """Read rows of elements."""
+
+    def root(self, order: int) -> int:
+        """Return a primitive root of unity."""
+        return pow(self._generator, self._order // order, self.modulus)
+
+    def roots(self, order: int) -> Elements:
+        """Return all powers of a primitive root of unity, the 0-th first."""
+        root, powers = self.root(order), [1]
+        for _ in range(order - 1):
+            powers.append(powers[-1] * root % self.modulus)
+        return self.elements(powers)
+
+    def inverse(self, value: int) -> int:
+        """Return 1 / value."""
+        return pow(value, -1, self.modulus)
+
+
+class _Field64(PrimeField):
+    """Modulo 2^64 - 2^32 + 1, in words of 64 bits."""
+
+    def __init__(self) -> None:
+        modulus = 2**64 - 2**32 + 1
+        super().__init__(modulus, 8, pow(7, 2**32 - 1, modulus), 2**32)
+        self._modulus = np.uint64(modulus)
+
+    def elements(self, values: Any) -> Elements:
+        return np.asarray(np.array(values, dtype=object) % self.modulus, dtype=np.uint64)
+
+    def add(self, a: Elements, b: Elements) -> Elements:
+        total = a + b
+        total += _LOW * (total < a)  # 2^64 is 2^32 - 1 here; this cannot wrap again
+        return self._reduced(total)
+
+    def subtract(self, a: Elements, b: Elements) -> Elements:
+        difference: Elements = a - b
+        return difference - _LOW * (a < b)
+
+    def multiply(self, a: Elements, b: Elements) -> Elements:
+        a0, a1, b0, b1 = a & _LOW, a >> _HALF, b & _LOW, b >> _HALF
+        low, middle = a0 * b0, a1 * b0
+        middle += low >> _HALF
+        other = a0 * b1 + (middle & _LOW)
+        high = a1 * b1 + (middle >> _HALF) + (other >> _HALF)
+        low = (low & _LOW) | (other << _HALF)
+        # 2^64 = 2^32 - 1 and 2^96 = -1
+        top = high >> _HALF
+        value = low - top
+        value -= _LOW * (low < top)
+        rest = (high & _LOW) * _LOW
+        total = value + rest
+        total += _LOW * (total < rest)
+        return self._reduced(total)
+
+    def sum(self, a: Elements, axis: int) -> Elements:
+        # Kept as arrays of some axis: numpy warns of scalars that wrap.
+        low, high = (part.sum(axis=axis, dtype=np.uint64, keepdims=True) for part in (a & _LOW, a >> _HALF))
+        return self.add(self._reduced(low), self.multiply(self._reduced(high), self.elements([2**32]))).squeeze(axis)
+
+    def to_bytes(self, a: Elements) -> NDArray[np.uint8]:
+        return np.ascontiguousarray(a, dtype="<u8").view(np.uint8)
+
+    def from_bytes(self, data: NDArray[np.uint8]) -> tuple[Elements, NDArray[np.bool_]]:
+        numbers = np.ascontiguousarray(data).view("<u8").astype(np.uint64)
+        return numbers, np.asarray((numbers >= self._modulus).any(axis=1))
+
+    def _reduced(self, a: Elements) -> Elements:
+        result: Elements = a - self._modulus * (a >= self._modulus)
+        return result
+
+
+FIELD64: Final[PrimeField] = _Field64()
+
+
+# The compiled path (extra `fast`), where numba is installed and works: the same bits as the plain one, sooner.
+
+# Elements that the plain path works on in the time that it takes to load numba: those of some thousand short reports.
+PATIENCE = 2_000_000
+
+
+class CompiledKernels(Protocol):
+    """What `compiled` offers; see there."""
+
+    def gadget_values(self, meas: Any, seeds: Any, joint: Any, roots: Any, calls: int, shares: int) -> NDArray[np.uint64]:
+        """Give the values of the gadget's polynomial that a proof consists of."""
+
+    def queried(self, meas: Any, proofs: Any, points: Any, joint: Any, roots: Any, calls: int, shares: int) -> NDArray[np.uint64]:
+        """Give the verifier's values."""
+
+    def truncated(self, meas: Any, weights: Any) -> NDArray[np.uint64]:
+        """Give the counts that (shares of) encoded vectors stand for."""
+
+
+class CompiledSponge(Protocol):
+    """What `sponge` offers; see there."""
+
+    def squeezed(self, messages: Any, length: int, below: bool) -> NDArray[np.uint64]:
+        """Give the words that TurboSHAKE128 squeezes out of messages."""
+
+
+@cache
+def _compiled() -> Any:
+    try:
+        compiled = importlib.import_module(f"{__package__}.compiled")
+        compiled.squeezed(np.zeros((1, 1), np.uint8), 1, True)
+        compiled.truncated(np.zeros((1, 1), np.uint64), np.ones(1, np.uint64))
+    except Exception:
+        return None
+    return compiled if hasattr(compiled.permuted, "signatures") else None
+
+
+def kernels(fast: bool | None = True, work: int = 0) -> CompiledKernels | None:
+    """Return the compiled loops of proofs, where they are wanted."""
+    return _compiled() if _wanted(fast, work) else None
+
+
+def sponge_kernels(fast: bool | None = True, work: int = 0) -> CompiledSponge | None:
+    """Return the compiled hash function, where it is wanted."""
+    return _compiled() if _wanted(fast, work) else None
+
+
+class _Done:
+    """Elements that this process has worked on."""
+
+    elements = 0
+
+
+def _wanted(fast: bool | None, work: int) -> bool:
+    _Done.elements += work
+    return _Done.elements > PATIENCE if fast is None else fast
+
+
+def chunk_length(elements: int) -> int:
+    """Return the length of chunks with the shortest proof, which is near the square root of the number of elements."""
+    best, best_length, nodes = elements, 2 * elements + 3, 2
+    while nodes // 2 <= elements:
+        chunk = -(-elements // (nodes - 1))
+        if (length := 2 * chunk + 2 * nodes - 1) < best_length:
+            best, best_length = chunk, length
+        nodes *= 2
+    return best
+
+
+class SumVecCircuit:
+    """Vectors of counts in range, and proofs of it."""
+
+    def __init__(self, field: PrimeField, length: int, max_measurement: int, chunk: int | None = None) -> None:
+        remedy = "A vector has at least one count, and a count at least two values."
+        self.field, self.length = field, whole("length", length, at_least=1, remedy=remedy)
+        self.max_measurement = whole("max_measurement", max_measurement, at_least=1, at_most=2**32, remedy=remedy)
+        self.bits = max_measurement.bit_length()
+        self.elements = length * self.bits
+        self.chunk = chunk_length(self.elements) if chunk is None else whole("chunk", chunk, at_least=1, remedy=remedy)
+        self.calls = -(-self.elements // self.chunk)
+        self.nodes = 1 << self.calls.bit_length()
+        self.proof_length = 2 * self.chunk + 2 * self.nodes - 1
+        self.verifier_length = 2 * self.chunk + 2
+        self._last_weight = max_measurement - (2 ** (self.bits - 1) - 1)
+        self._weights = field.elements([2**bit for bit in range(self.bits - 1)] + [self._last_weight])
+
+    @cached_property
+    def _roots(self) -> Elements:
+        return self.field.roots(2 * self.nodes)
+
+    def encoded(self, measurement: NDArray[np.int64]) -> Elements:
+        """Encode a vector of counts."""
+        values = np.asarray(measurement, dtype=np.int64)
+        if values.shape != (self.length,) or values.min() < 0 or values.max() > self.max_measurement:
+            raise ValueError(f"a measurement must be {self.length} counts from 0 to {self.max_measurement}")
+        last = values >= 2 ** (self.bits - 1)
+        rest = values - self._last_weight * last
+        low = rest[:, None] >> np.arange(self.bits - 1) & 1
+        return self.field.elements(np.concatenate([low, last[:, None]], axis=1).ravel())
+
+    def truncated(self, meas: Elements, *, fast: bool | None = None) -> Elements:
+        """Return the counts that (shares of) encoded vectors stand for."""
+        compiled = kernels(fast, meas.size) if self.field is FIELD64 else None
+        if compiled is not None:
+            return compiled.truncated(meas, self._weights)
+        counts = meas.reshape(len(meas), self.length, self.bits)
+        return self.field.sum(self.field.multiply(counts, self._weights), axis=2)
+
+    def proofs(self, meas: Elements, seeds: Elements, joint: Elements, *, fast: bool | None = None) -> Elements:
+        """Prove that one encoded vector consists of zeros and ones."""
+        compiled = kernels(fast, meas.size * len(seeds)) if self.field is FIELD64 else None
+        if compiled is not None:
+            values = compiled.gadget_values(meas, seeds, joint, self._roots, self.calls, 1)
+        else:
+            values = self._gadget_values(meas, seeds, joint)
+        return np.concatenate([seeds, values[:, :-1]], axis=1)
+
+    def queried(
+        self, meas: Elements, proofs: Elements, points: Elements, joint: Elements, shares: int, *, fast: bool | None = None
+    ) -> tuple[Elements, NDArray[np.bool_]]:
+        """Make of shares of encoded vectors and proofs the shares of what is decided on."""
+        field, inverse = self.field, self.field.elements(self.field.inverse(shares))
+        powers = points
+        for _ in range(self.nodes.bit_length() - 1):
+            powers = field.multiply(powers, powers)
+        refused = (powers == field.elements(1)).any(axis=1)
+        compiled = kernels(fast, meas.size * points.shape[1]) if field is FIELD64 else None
+        if compiled is not None:
+            return compiled.queried(meas, proofs, points, joint, self._roots, self.calls, shares), refused
+        chunks = self._chunks(meas)  # (reports, calls, chunk)
+        seeds, values = proofs[..., : 2 * self.chunk], self._completed(proofs[..., 2 * self.chunk :])
+        wires, gadget = self._lagrange(points, 2), self._lagrange(points, 1)
+        at_calls = wires[..., 1 : self.calls + 1, None]
+        left = field.multiply(field.multiply(self._powers(joint), chunks[:, None]), at_calls)
+        right = field.multiply(field.subtract(chunks, inverse)[:, None], at_calls)
+        sums = np.stack([field.sum(left, axis=2), field.sum(right, axis=2)], axis=-1).reshape(*points.shape, 2 * self.chunk)
+        at_point = field.add(sums, field.multiply(wires[..., :1], seeds))
+        outcome = field.sum(values[..., 2 : 2 * self.calls + 1 : 2], axis=2)
+        return np.concatenate(
+            [outcome[..., None], at_point, field.sum(field.multiply(gadget, values), axis=2)[..., None]], axis=2
+        ), refused
+
+    def accepted(self, verifiers: Elements) -> NDArray[np.bool_]:
+        """Decide on verifiers whose shares were added up."""
+        field = self.field
+        gadget = field.sum(field.multiply(verifiers[..., 1:-1:2], verifiers[..., 2:-1:2]), axis=2)
+        holds = (verifiers[..., 0] == field.elements(0)) & (gadget == verifiers[..., -1])
+        return np.asarray(holds.all(axis=1), dtype=np.bool_)
+
+    def _chunks(self, meas: Elements) -> Elements:
+        padded = np.zeros((len(meas), self.calls * self.chunk), dtype=meas.dtype)
+        padded[:, : self.elements] = meas
+        return padded.reshape(len(meas), self.calls, self.chunk)
+
+    def _powers(self, joint: Elements) -> Elements:
+        """The first powers of the joint randomness, one for each element of a chunk: shape (..., calls, chunk)."""
+        powers = [joint]
+        for _ in range(self.chunk - 1):
+            powers.append(self.field.multiply(powers[-1], joint))
+        return np.stack(powers, axis=-1)
+
+    def _completed(self, values: Elements) -> Elements:
+        """All values of polynomials of degree 2 nodes - 2: their coefficient of x^(2 nodes - 1) is 0, which gives the last one."""
+        field = self.field
+        total = field.sum(field.multiply(values, self._roots[:-1]), axis=values.ndim - 1)
+        last = field.multiply(field.subtract(field.elements(0), total), self._roots[1])
+        return np.concatenate([values, last[..., None]], axis=-1)
+
+    def _lagrange(self, points: Elements, step: int) -> Elements:
+        """Lagrange's polynomials of every step-th root of unity, at points. By products, so that nothing is divided by."""
+        field, roots = self.field, self._roots[::step]
+        factors = [field.subtract(points, root) for root in roots]
+        after = [np.broadcast_to(field.elements(1), points.shape)]
+        for factor in factors[:0:-1]:
+            after.append(field.multiply(after[-1], factor))
+        before, products = after[0], []
+        for factor, rest in zip(factors, reversed(after), strict=True):
+            products.append(field.multiply(before, rest))
+            before = field.multiply(before, factor)
+        scale = field.multiply(roots, field.elements(field.inverse(len(roots))))
+        return field.multiply(np.stack(products, axis=-1), scale)
+
+    def _gadget_values(self, meas: Elements, seeds: Elements, joint: Elements) -> Elements:
+        field, chunks = self.field, self._chunks(meas[None])
+        wires = np.zeros((len(seeds), 2 * self.chunk, self.nodes), dtype=meas.dtype)
+        wires[:, :, 0] = seeds
+        wires[:, 0::2, 1 : self.calls + 1] = field.multiply(self._powers(joint), chunks).swapaxes(1, 2)
+        wires[:, 1::2, 1 : self.calls + 1] = field.subtract(chunks, field.elements(1)).swapaxes(1, 2)
+        backward = np.concatenate([self._roots[:1], self._roots[-2:0:-2]])
+        coefficients = field.multiply(_transformed(field, wires, backward), field.elements(field.inverse(self.nodes)))
+        between = _transformed(field, field.multiply(coefficients, self._roots[: self.nodes]), self._roots[::2])
+        values = [field.sum(field.multiply(at[:, 0::2], at[:, 1::2]), axis=1) for at in (wires, between)]
+        return np.stack(values, axis=-1).reshape(len(seeds), 2 * self.nodes)
+
+
+def _transformed(field: PrimeField, a: Elements, roots: Elements) -> Elements:
+    """The values at the roots, in their order, of polynomials whose coefficients are along the last axis."""
+    if a.shape[-1] == 1:
+        return a
+    even, odd = _transformed(field, a[..., 0::2], roots[::2]), _transformed(field, a[..., 1::2], roots[::2])
+    odd = field.multiply(odd, roots[: len(roots) // 2])
+    return np.concatenate([field.add(even, odd), field.subtract(even, odd)], axis=-1)
+
 
 # XofTurboShake128 of the draft: bytes and field elements from a seed, for many reports at once.
 

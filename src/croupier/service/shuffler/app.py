@@ -42,8 +42,7 @@ from ..net.server import (
     role_app,
 )
 from ..wire.documents import Document, WireError
-from ..wire.outcomes import Accepted, RefusedError
-from ..wire.task import Lot, Start
+from ..wire.task import Accepted, Lot, RefusedError, Start
 from .role import RoundClock, ShufflerRole
 from .rounds import clients, invitations
 

@@ -28,8 +28,7 @@ from ..net.http import require_public
 from ..net.registry import KEEP_DAYS, Keyring, Operator, RegisteredTask, Registry, TaskState
 from ..net.server import _PAUSE, Careful, Loop, TurnOutcome, document_answer, refusal_answer
 from ..wire.documents import TASK, Document, End, WireError, hex_of
-from ..wire.outcomes import RefusedError
-from ..wire.task import Task
+from ..wire.task import RefusedError, Task
 from .app import shuffler_app
 from .relay import ADDRESS, AnalyzerRelay, Leadership
 from .role import RoundClock, ShufflerRole

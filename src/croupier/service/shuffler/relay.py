@@ -23,7 +23,7 @@ from ..net.database import Database, cause_of
 from ..net.http import Server, ServerError, require_private_way, require_public
 from ..net.server import _LONGEST_PAUSE, _NEWS, _NO_NEWS, _PAUSE, _TIMEOUT, Loop, TurnOutcome
 from ..wire.documents import Document, WireError
-from ..wire.outcomes import Arrivals, RefusedError
+from ..wire.task import Arrivals, RefusedError
 from .role import ShufflerRole
 
 # The name of the lock: advisory locks of PostgreSQL are numbers, and of one database.

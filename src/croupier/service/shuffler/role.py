@@ -22,8 +22,7 @@ from ...privacy import SumPlan
 from ...protocol import SecureRandom
 from ..net.database import Database, hash_of
 from ..wire.documents import ARRIVALS, Document, End, WireError, acknowledgement, refusal
-from ..wire.outcomes import Accepted, Arrivals, ParsedReport, RefusedError
-from ..wire.task import Lot, Start, Task, TaskRound, fewest, report_of
+from ..wire.task import Accepted, Arrivals, Lot, ParsedReport, RefusedError, Start, Task, TaskRound, fewest, report_of
 from ..wire.transports import ENCAPSULATED, REPORT_HEAD, TRANSPORTS, SealedReport
 from .rounds import (
     PROMISED,

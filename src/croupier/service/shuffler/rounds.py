@@ -47,9 +47,8 @@ from ...protocol.sampling import permutation
 from ..net.database import Database, hash_of, role_tables
 from ..wire.documents import Document, Exclusions, WireError, sha256
 from ..wire.enrolment import TokenRequests, blank_parts
-from ..wire.outcomes import Accepted, ParsedReport, RefusedError
 from ..wire.reports import TOKEN_BYTES
-from ..wire.task import Task, TaskRound, most_excluded
+from ..wire.task import Accepted, ParsedReport, RefusedError, Task, TaskRound, most_excluded
 from ..wire.transports import TRANSPORTS, SealedReport
 
 log = logging.getLogger("croupier")

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from ...privacy import SumPlan
 from ...privacy._tight import modulus_bits, usual_spread
-from ..prio3.field import FIELD64
-from ..prio3.prio3 import NONCE_BYTES, SEED_BYTES, Prio3SumVec
+from ..prio3.prio3 import FIELD64, NONCE_BYTES, SEED_BYTES, Prio3SumVec
 from .documents import WireError
 
 # Masked counts on the wire: d numbers modulo 2^k, of k bits each, one after the other without gaps. See docs/protocol.md.
