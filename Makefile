@@ -24,19 +24,19 @@ types: $(VENV)/dev.stamp
 
 # What needs no process, browser, cluster, site or wheel.
 check: $(VENV)/dev.stamp
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not process and not slow"
+	$(BIN)/pytest -n 3 --dist loadgroup -m "not process and not slow"
 
 # What needs one.
 test-process: $(VENV)/dev.stamp $(FLOWER)/flower.stamp
-	$(BIN)/pytest -n 2 --dist loadgroup -m "process and not slow"
+	$(BIN)/pytest -n 3 --dist loadgroup -m "process and not slow"
 
 # Everything; the slow tests take some 40 minutes.
 test-all: lint types $(VENV)/dev.stamp $(FLOWER)/flower.stamp
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 3 --dist loadgroup
 
 # How much of the package the tests without processes run: printed, and as coverage.xml.
 coverage: $(VENV)/dev.stamp
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not process and not slow" --cov --cov-report=term:skip-covered --cov-report=xml
+	$(BIN)/pytest -n 3 --dist loadgroup -m "not process and not slow" --cov --cov-report=term:skip-covered --cov-report=xml
 
 # What a release would be: built, checked, installed alone and tried. Publishes nothing.
 release:

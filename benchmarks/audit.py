@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from croupier.privacy._rounding import round_down, round_up
+from croupier.privacy._statements import round_down, round_up
 
 from .command import read
 from .protocol import Results

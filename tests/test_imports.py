@@ -36,6 +36,40 @@ except SystemExit as stop:
     assert stop.code in (0, None)
 """
 
+# A Python that has the core packages and no extra, as `make demo` leaves it.
+PLAIN = """
+import sys
+from importlib.abc import MetaPathFinder
+class Missing(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {extras!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Missing())
+from croupier.cli import main
+sys.argv = ["croupier", *{arguments!r}]
+main()
+"""
+EXTRAS = (
+    *("fastapi", "starlette", "uvicorn", "httptools", "uvloop", "sqlalchemy", "prometheus_client", "jwt", "segno"),
+    *("ray", "psycopg", "flwr", "numba", "flint", "dp_accounting", "matplotlib"),
+)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "arguments",
+    [("serve", "--help"), ("demo", "--synthetic", "--users", "3000"), ("serve", "key", "--dir", "role")],
+    ids=" ".join,
+)
+def test_commands_need_no_extra_before_they_use_it(arguments, tmp_path):
+    script = PLAIN.format(extras=EXTRAS, arguments=arguments)
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False)
+    if arguments[:2] == ("serve", "key"):
+        assert found.returncode == 2
+        assert "comes with the extra `service`" in found.stderr
+    else:
+        assert found.returncode == 0, found.stderr
+
 
 def loaded_by(code):
     """What a fresh Python has imported after this code, and what it printed."""

@@ -36,7 +36,7 @@ FRONTS = {"client": {"service"}, "masked": {"service"}, "__main__": {"cli"}}
 # Who may import a module by its name in a text: the package's front imports rooms when they are first used, the command's front all
 # commands once it is known that one is wanted, and a round and verified reports their compiled passes, of the same room, where
 # numba is installed.
-BY_TEXT = {"__init__.py", "cli/__init__.py", "protocol/_fused.py", "service/prio3/field.py"}
+BY_TEXT = {"__init__.py", "cli/__init__.py", "protocol/_fused.py", "service/prio3/prio3.py"}
 
 
 def allowed() -> dict[str, set[str]]:
@@ -99,7 +99,7 @@ def test_the_arrows_would_notice_a_wrong_import():
         found = [target for _, target in imported(PACKAGE / "privacy" / "plan.py", ast.parse(text))]
         assert found == [room]
         assert room not in allowed()["privacy"]
-    assert list(imported(PACKAGE / "service" / "prio3" / "field.py", ast.parse("from ...validation import x"))) == [
+    assert list(imported(PACKAGE / "service" / "prio3" / "prio3.py", ast.parse("from ...validation import x"))) == [
         (1, "validation")
     ]
     assert list(imported(PACKAGE / "report" / "html.py", ast.parse("from .. import __version__"))) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from croupier.privacy._rounding import round_down, round_up
+from croupier.privacy._statements import round_down, round_up
 
 from ..protocol import Results, Verdict
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from croupier.privacy._rounding import round_down, round_up
+from croupier.privacy._statements import round_down, round_up
 
 from ..protocol import Results
 from ..tables import table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
-from croupier.privacy._rounding import exact, round_up
+from croupier.privacy._statements import exact, round_up
 
 from ..protocol import Results
 from ..tables import table

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import resource
 import tempfile
 import threading
 import time
@@ -33,10 +34,9 @@ from croupier.service.net.database import Database
 from croupier.service.shuffler.role import ShufflerRole
 from croupier.service.shuffler.rounds import SHUFFLER, lots
 from croupier.service.wire.documents import Document
-from croupier.service.wire.outcomes import Accepted, RefusedError
 from croupier.service.wire.queries import TrainingQuery
 from croupier.service.wire.reports import count_width, packed_bytes
-from croupier.service.wire.task import Task, TaskRound
+from croupier.service.wire.task import Accepted, RefusedError, Task, TaskRound
 from croupier.service.wire.transports import SealedReport, seal_seed, seed_info
 
 from .sizes import Sizes
@@ -226,4 +226,5 @@ def simulate(sizes: Sizes) -> dict[str, Any]:
         simulation = Simulation(Path(name), sizes.simulated, sizes.simulated_rounds, pool=pool)
         bar = shown.add_task("people", total=sizes.simulated)
         simulation.run(lambda users: shown.advance(bar, users))
-        return simulation.found() | {"seconds": time.perf_counter() - begun}
+        peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # of both roles
+        return simulation.found() | {"seconds": time.perf_counter() - begun, "peak_bytes": peak}

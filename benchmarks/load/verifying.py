@@ -12,7 +12,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from rich.progress import track
 
-from croupier.service.prio3.field import kernels
+from croupier.service.prio3.prio3 import kernels
 from croupier.service.wire.reports import SEAL_BYTES, VerifiedSizes, checkable, decided, leader_sum, shared_counts, total_counts
 from croupier.service.wire.transports import open_envelope, seed_info
 

@@ -62,8 +62,16 @@ def _simulated(found: dict[str, Any]) -> str:
         f"{found['others_refused']:,} tried another report, which was refused. The analyzer's sums are "
         f"{'exactly' if found['sums_are_exact'] else 'NOT'} those of all people, round by round. Processor time of a person: "
         f"{cpu['clients']:.0f} us on its device (a sealed report), {cpu['taking']:.0f} us at the shuffler's database, "
-        f"{cpu['analyzer']:.0f} us at the analyzer, {cpu['forwarding']:.0f} us for the sum.\n"
+        f"{cpu['analyzer']:.0f} us at the analyzer, {cpu['forwarding']:.0f} us for the sum.{_memory(found)}\n"
     )
+
+
+def _memory(found: dict[str, Any]) -> str:
+    """Nothing where it was not measured."""
+    if "peak_bytes" not in found:
+        return ""
+    megabytes, minutes = found["peak_bytes"] / 1e6, found["seconds"] / 60
+    return f" Both roles in one process had at most {megabytes:,.0f} MB; it took {minutes:.0f} minutes."
 
 
 def _assumed() -> str:

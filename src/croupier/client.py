@@ -9,6 +9,6 @@ client.take_part(x, y)       # once, or after each `client.round()` that is new
 from .service.client.budget import DeviceBudget
 from .service.client.client import Client
 from .service.net.http import ServerError
-from .service.wire.outcomes import RefusedTaskError
+from .service.wire.task import RefusedTaskError
 
 __all__ = ["Client", "DeviceBudget", "RefusedTaskError", "ServerError"]

@@ -280,8 +280,8 @@ def test_plan_proves_and_exports_a_certificate(tmp_path):
     ("extra", "said"),
     [
         (["-o", "certificate.json"], "Add --prove"),
-        (["--prove", "--compare"], "left out with --compare and --lots"),
-        (["--prove", "--lots", "5"], "left out with --compare and --lots"),
+        (["--prove", "--compare"], "--prove goes with neither --compare nor --lots"),
+        (["--prove", "--lots", "5"], "--prove goes with neither --compare nor --lots"),
         (["--prove", "--calibration", "paper"], "do not rest on Theorem B"),
         (["--prove", "-o", "/nowhere/certificate.json"], "in a folder that exists"),
     ],

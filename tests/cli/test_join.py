@@ -18,7 +18,7 @@ from croupier.cli import main
 from croupier.cli.terminal import clock_text, duration, least_seconds, length_line, usual_wait
 from croupier.service.analyzer.dashboard import NOISE_ALONE, is_noise_alone, mean_of, noise_words
 from croupier.service.analyzer.task_file import TaskFile
-from croupier.service.wire.outcomes import Answered
+from croupier.service.wire.task import Answered
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "service"))

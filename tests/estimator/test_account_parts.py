@@ -16,7 +16,7 @@ from croupier.cli.app import app
 from croupier.estimator import PrivacyAccount, ShuffleLogisticRegression, ShuffleScaler, total_guarantee
 from croupier.privacy import Guarantee, plan_sum
 from croupier.privacy._ledger import BudgetExceededError
-from croupier.privacy._rounding import round_up
+from croupier.privacy._statements import round_up
 from croupier.statistics.columns import LevelGuess, NumberGuess
 from croupier.statistics.holdout import HoldOut, Part
 from croupier.table import describe_table, fit_table, schema_from

@@ -12,7 +12,7 @@ from scipy.linalg import hadamard
 from scipy.special import ndtr
 from scipy.stats import binom, norm
 
-from croupier.privacy._box import _UNRELATED, _masses, _related, _start, coordinate_bias, cubes, mixed_cubes, vector_bias
+from croupier.privacy.plan import _UNRELATED, _masses, _related, _start, coordinate_bias, cubes, mixed_cubes, vector_bias
 
 
 def clipped(y, box):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from oracles import exact_gaussian_delta, hockey_stick
 
 from croupier.privacy import ArgumentError, Guarantee
-from croupier.privacy._rounding import round_up
+from croupier.privacy._statements import round_up
 from croupier.privacy.gaussian import gaussian_delta
 
 thorough = settings(max_examples=150, deadline=None, derandomize=True)

@@ -9,8 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from croupier.privacy import Guarantee
-from croupier.privacy._rounding import exact, factor_up, loss, one_in, percent_up, round_down, round_up
-from croupier.privacy._statements import Claim, crowd
+from croupier.privacy._statements import Claim, crowd, exact, factor_up, loss, one_in, percent_up, round_down, round_up
 
 losses = st.floats(min_value=1e-320, max_value=1e300)
 shares = st.floats(min_value=1e-12, max_value=1.0)

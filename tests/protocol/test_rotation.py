@@ -15,7 +15,7 @@ from scipy.linalg import hadamard
 from croupier import ArgumentError, SeededRandom, SumPlan, VectorSum, plan_sum
 from croupier.arithmetic import LinearVectors
 from croupier.privacy import plan_lots
-from croupier.privacy._box import coordinate_bias, vector_bias
+from croupier.privacy.plan import coordinate_bias, vector_bias
 from croupier.protocol import Analyzer, _fused
 from croupier.protocol._encoding import Rotation, as_linear, clip_to_ball, encode, transformed
 from croupier.protocol.randomizer import Randomizer

@@ -15,8 +15,7 @@ from scipy.stats import chi2
 import croupier as cr
 from croupier.estimator import ShuffleLinearSVC, ShuffleLogisticRegression, ShuffleQuantileRegressor, ShuffleRidge, ShuffleScaler
 from croupier.optimizer.training import noise_norms
-from croupier.privacy._rounding import round_up
-from croupier.privacy._statements import RECORDS
+from croupier.privacy._statements import RECORDS, round_up
 from croupier.report import compare, html_report
 from croupier.report._svg import Axis, Figure, number, thinned
 from croupier.report.compare import Comparison, Method

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from Crypto.Hash import TurboSHAKE128
 
-from croupier.service.prio3.field import PrimeField
+from croupier.service.prio3.prio3 import PrimeField
 
 P64, P128 = 2**64 - 2**32 + 1, 2**66 * 4611686018427387897 + 1
 ROOT = {P64: (pow(7, 2**32 - 1, P64), 2**32), P128: (pow(7, 4611686018427387897, P128), 2**66)}

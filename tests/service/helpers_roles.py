@@ -33,15 +33,14 @@ from croupier.service.net.database import Database
 from croupier.service.shuffler import rounds as shuffler_tables
 from croupier.service.shuffler.role import ShufflerRole
 from croupier.service.wire.documents import Document
-from croupier.service.wire.outcomes import RefusedError
 from croupier.service.wire.queries import TrainingQuery
-from croupier.service.wire.task import Task, TaskRound
+from croupier.service.wire.task import RefusedError, Task, TaskRound
 from croupier.service.wire.transports import TRANSPORTS, SealedReport
 from croupier.validation import how_to_install
 
 DIM = 5
 PATIENCE = float(
-    os.environ.get("CROUPIER_PATIENCE", "60")
+    os.environ.get("CROUPIER_PATIENCE", "300")
 )  # seconds that a test waits before it says that something does not happen
 
 
@@ -343,9 +342,12 @@ class PostgresServer:
         self._folder, self._quiet = folder, quiet
         self.start()
 
-    def start(self) -> None:
+    def start(self, *, wait: bool = False) -> None:
+        """Returns at once, or when it takes connections."""
         command = ["postgres", "-D", self._folder / "data", "-c", "listen_addresses=", "-k", self._folder, "-F"]
         self._running = subprocess.Popen(command, **self._quiet)
+        if wait:
+            soon(lambda: self._connected("postgres")).close()
 
     def stop(self) -> None:
         """Without waiting for whoever is connected."""
@@ -360,8 +362,7 @@ class PostgresServer:
         """Returns when it takes connections again."""
         self.stop()
         time.sleep(away)
-        self.start()
-        soon(lambda: self._connected("postgres")).close()
+        self.start(wait=True)
 
     def _connected(self, name: str) -> Any:
         import psycopg  # noqa: PLC0415  (an extra)

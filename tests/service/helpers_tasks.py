@@ -17,16 +17,14 @@ from helpers_roles import Answer, Web, soon
 from croupier.cli.tasks import work
 from croupier.protocol import VectorSum
 from croupier.protocol.randomness import Secret
-from croupier.service.analyzer.host import AnalyzerHost, files_of
+from croupier.service.analyzer.app import AnalyzerHost, files_of
 from croupier.service.client.budget import DeviceBudget
-from croupier.service.net.front import front_app
-from croupier.service.net.registry import Keyring, TaskState
+from croupier.service.net.registry import Keyring, TaskState, front_app
 from croupier.service.net.server import Served
 from croupier.service.shuffler import rounds as shuffler_tables
 from croupier.service.shuffler.host import ShufflerHost
 from croupier.service.wire.documents import Document, hex_of
-from croupier.service.wire.outcomes import RefusedTaskError
-from croupier.service.wire.task import Task, TaskRound
+from croupier.service.wire.task import RefusedTaskError, Task, TaskRound
 from croupier.service.wire.transports import TRANSPORTS
 
 QUESTION = """

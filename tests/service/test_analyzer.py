@@ -36,7 +36,7 @@ from croupier.service.net.database import Database
 from croupier.service.shuffler import rounds as shuffler_tables
 from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.wire.documents import Document, WireError
-from croupier.service.wire.outcomes import TooManyBadReportsError
+from croupier.service.wire.task import TooManyBadReportsError
 from croupier.service.wire.transports import SealedReport
 from croupier.validation import ArgumentError
 

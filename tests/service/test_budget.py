@@ -24,7 +24,7 @@ from croupier.privacy.allocation import Allocation
 from croupier.service.client.budget import BudgetLimit, DeviceBudget, period_of, period_text
 from croupier.service.client.client import Client
 from croupier.service.client.state import Memory
-from croupier.service.wire.outcomes import RefusedTaskError
+from croupier.service.wire.task import RefusedTaskError
 
 DAY = 86400.0
 LIMIT = BudgetLimit(2.0, 1e-5, 30 * DAY)

@@ -28,7 +28,7 @@ import croupier as cr
 from croupier import ArgumentError, SeededRandom
 from croupier.optimizer.training import run
 from croupier.privacy._filter import gaussian_bound
-from croupier.privacy._rounding import exact, round_up
+from croupier.privacy._statements import exact, round_up
 from croupier.protocol import Counts, VectorSum
 from croupier.service.analyzer import population as analyzer_tables
 from croupier.service.analyzer.population import RemotePopulation
@@ -44,9 +44,8 @@ from croupier.service.shuffler import rounds as shuffler_tables
 from croupier.service.shuffler.app import shuffler_app
 from croupier.service.shuffler.role import ShufflerRole
 from croupier.service.wire.documents import Document, WireError
-from croupier.service.wire.outcomes import RefusedTaskError, Sent
 from croupier.service.wire.queries import records_to_dict
-from croupier.service.wire.task import Start, Task, TaskRound
+from croupier.service.wire.task import RefusedTaskError, Sent, Start, Task, TaskRound
 from croupier.service.wire.transports import TRANSPORTS, SealedReport
 from croupier.table import Schema
 from croupier.table.model import Request

@@ -40,8 +40,7 @@ from croupier.service.wire.enrolment import (
     keys_command,
     new_signer,
 )
-from croupier.service.wire.outcomes import RefusedError
-from croupier.service.wire.task import SecretRounds, Task
+from croupier.service.wire.task import RefusedError, SecretRounds, Task
 from croupier.service.wire.transports import SealedReport
 from croupier.validation import ArgumentError
 

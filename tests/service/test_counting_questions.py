@@ -26,9 +26,8 @@ from croupier.service.net.database import Database
 from croupier.service.shuffler.role import ShufflerRole
 from croupier.service.shuffler.rounds import SHUFFLER, enrol
 from croupier.service.wire.documents import Document, WireError
-from croupier.service.wire.outcomes import RefusedTaskError
 from croupier.service.wire.queries import statistic_from_dict
-from croupier.service.wire.task import Task, TaskRound
+from croupier.service.wire.task import RefusedTaskError, Task, TaskRound
 from croupier.statistics import HeavyHitters, Stream
 from croupier.statistics.asking import plan_for
 from croupier.validation import ArgumentError

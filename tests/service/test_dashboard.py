@@ -40,9 +40,8 @@ from croupier.service.shuffler.app import shuffler_app
 from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.shuffler.role import ShufflerRole
 from croupier.service.wire.documents import ARRIVALS, ROUND, Document, WireError
-from croupier.service.wire.outcomes import Answered
 from croupier.service.wire.queries import TrainingQuery
-from croupier.service.wire.task import Task, TaskRound
+from croupier.service.wire.task import Answered, Task, TaskRound
 from croupier.service.wire.transports import TRANSPORTS
 
 pytestmark = pytest.mark.process

@@ -29,8 +29,7 @@ from croupier.service.shuffler import role as shuffler
 from croupier.service.shuffler import rounds as tables
 from croupier.service.shuffler.app import shuffler_app
 from croupier.service.wire.documents import Document, WireError
-from croupier.service.wire.outcomes import RefusedTaskError
-from croupier.service.wire.task import Lot, Task, TaskRound
+from croupier.service.wire.task import Lot, RefusedTaskError, Task, TaskRound
 from croupier.service.wire.transports import TRANSPORTS, SealedReport, block_digest
 from croupier.validation import ArgumentError
 

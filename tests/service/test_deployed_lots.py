@@ -52,8 +52,7 @@ from croupier.service.shuffler.role import ShufflerRole
 from croupier.service.wire import task as task_words
 from croupier.service.wire.documents import Document, Exclusions, WireError, sha256
 from croupier.service.wire.enrolment import EnrollerKeys
-from croupier.service.wire.outcomes import Arrivals, RefusedTaskError
-from croupier.service.wire.task import Lot, SecretRounds, Task
+from croupier.service.wire.task import Arrivals, Lot, RefusedTaskError, SecretRounds, Task
 from croupier.service.wire.transports import TRANSPORTS as BY_NAME
 from croupier.service.wire.transports import Release, SealedBatch, SealedReport
 from croupier.validation import ArgumentError

@@ -42,8 +42,7 @@ from croupier.service.wire.enrolment import (
     requests_bytes,
     slots_of,
 )
-from croupier.service.wire.outcomes import RefusedError
-from croupier.service.wire.task import Task
+from croupier.service.wire.task import RefusedError, Task
 from croupier.validation import ArgumentError
 
 pytestmark = pytest.mark.process

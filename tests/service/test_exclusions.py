@@ -30,10 +30,9 @@ from croupier.service.shuffler import rounds as shuffler_tables
 from croupier.service.shuffler.app import shuffler_app
 from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.wire.documents import Document, Exclusions, WireError
-from croupier.service.wire.outcomes import TooManyBadReportsError
 from croupier.service.wire.queries import TrainingQuery, statistic_from_dict
 from croupier.service.wire.reports import modulo
-from croupier.service.wire.task import Task, fewest, most_excluded
+from croupier.service.wire.task import Task, TooManyBadReportsError, fewest, most_excluded
 from croupier.service.wire.transports import TRANSPORTS as BY_NAME
 from croupier.service.wire.transports import Release, SealedReport
 

@@ -16,14 +16,14 @@ from helpers_roles import Web, postgres_server, why_no_postgres
 from test_page import Tab, World, chromium, person
 
 from croupier.cli import main
-from croupier.service.client.tasks import InvitationLink, claimed_token
+from croupier.service.client.state import InvitationLink, claimed_token
 from croupier.service.net.database import Database, hash_of
 from croupier.service.net.http import Server, ServerError
 from croupier.service.net.server import Served
 from croupier.service.shuffler import rounds
 from croupier.service.shuffler.app import add_claims, add_page, claim, invitation_link, invite, shuffler_app
 from croupier.service.shuffler.role import ShufflerRole
-from croupier.service.wire.outcomes import RefusedError
+from croupier.service.wire.task import RefusedError
 from croupier.validation import ArgumentError
 
 pytestmark = pytest.mark.process

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from croupier import ArgumentError, BatchTooSmallError, SeededRandom, plan_sum
 from croupier.masked import BadEnvelopesError, MaskedTotal, WireError, mask_key, masked_report, open_masks, public_mask_key
 from croupier.privacy import plan_lots
-from croupier.privacy._box import vector_bias
+from croupier.privacy.plan import vector_bias
 from croupier.protocol.randomizer import Randomizer
 from croupier.service.wire import masked
 from croupier.service.wire.reports import modulo, unpacked

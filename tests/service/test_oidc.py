@@ -25,13 +25,12 @@ from test_page import chromium
 
 from croupier.cli.serve import sign_in_of
 from croupier.service import enroller as tables
-from croupier.service.enroller import EnrollerRole, enroller_app
+from croupier.service.enroller import EnrollerRole, Provider, SignIn, add_sign_in, enroller_app, invitation_key
 from croupier.service.net.database import Database
 from croupier.service.net.server import Served
-from croupier.service.oidc import Provider, SignIn, add_sign_in, invitation_key
 from croupier.service.shuffler.app import invitation_link
 from croupier.service.wire.enrolment import TokenRequests, new_signer
-from croupier.service.wire.outcomes import RefusedError
+from croupier.service.wire.task import RefusedError
 from croupier.validation import ArgumentError
 
 pytestmark = pytest.mark.process

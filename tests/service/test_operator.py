@@ -140,8 +140,9 @@ def enrolled(folder: Path) -> int:
 @pytest.mark.usefixtures("umask")
 def test_tokens_go_into_a_file_of_its_owner_alone(tmp_path, enrol):
     folder, file = tmp_path / "sh", tmp_path / "tokens"
-    code, _ = enrol("--dir", folder, "--clients", 25_001, "--output", file)
+    code, said = enrol("--dir", folder, "--clients", 25_001, "--output", file)
     assert not code
+    assert f"25,001 tokens, one per line: {file}." in said.err
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     tokens = file.read_text().split()
     assert len(set(tokens)) == 25_001 == enrolled(folder)

@@ -23,9 +23,8 @@ from croupier.service.shuffler import rounds as shuffler_tables
 from croupier.service.shuffler.app import shuffler_app
 from croupier.service.wire.documents import WireError
 from croupier.service.wire.enrolment import EnrollerKeys, new_signer
-from croupier.service.wire.outcomes import RefusedTaskError
 from croupier.service.wire.queries import TrainingQuery
-from croupier.service.wire.task import Task, TaskRound
+from croupier.service.wire.task import RefusedTaskError, Task, TaskRound
 from croupier.service.wire.transports import TRANSPORTS
 from croupier.validation import ArgumentError
 

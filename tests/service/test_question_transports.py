@@ -39,7 +39,7 @@ from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.shuffler.role import ShufflerRole
 from croupier.service.shuffler.rounds import excluded_clients
 from croupier.service.wire.enrolment import EnrollerKeys, new_signer
-from croupier.service.wire.outcomes import RoundLostError, TooManyBadReportsError
+from croupier.service.wire.task import RoundLostError, TooManyBadReportsError
 from croupier.service.wire.transports import SealedReport
 from croupier.validation import ArgumentError
 

@@ -7,23 +7,29 @@ import http.client
 import logging
 import re
 import resource
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from helpers_roles import Web, World, postgres_server, randomness, round_of, soon, training, why_no_postgres
+from helpers_roles import PATIENCE, Web, World, postgres_server, randomness, round_of, soon, training, why_no_postgres
 from sqlalchemy.exc import OperationalError
 
+from croupier.cli import processes
 from croupier.protocol.randomness import Secret
 from croupier.service.analyzer.app import analyzer_app
 from croupier.service.client.client import Client
 from croupier.service.net import server as background
+from croupier.service.net.database import Database
 from croupier.service.net.http import ServerError
 from croupier.service.net.server import Loop, Served, TurnOutcome
 from croupier.service.shuffler import role as on_time
 from croupier.service.shuffler.app import shuffler_app
 from croupier.service.shuffler.relay import AnalyzerRelay
+from croupier.service.shuffler.rounds import SHUFFLER
 from croupier.service.wire.task import SecretRounds
+from croupier.validation import ArgumentError
 
 pytestmark = pytest.mark.process
 
@@ -241,3 +247,28 @@ def test_a_database_restarted_at_every_stage_stops_nothing(make_world, server, m
         assert not any(one.loop.trouble() for one in errands)
     expected = world.theta_in_memory(members, coins if secret else None)
     assert np.array_equal(theta, expected)
+
+
+@needs_postgres
+def test_a_role_waits_for_a_database_that_is_starting_and_names_one_that_stays_away(monkeypatch):
+    with postgres_server() as server:
+        url = server("late")
+        server.stop()
+        monkeypatch.setattr(processes, "_DATABASE", 0.0)
+        with pytest.raises(ArgumentError, match="a database that can be opened"):
+            processes.opened(url, SHUFFLER)
+        monkeypatch.setattr(processes, "_DATABASE", PATIENCE)
+        tried, real = threading.Event(), Database
+
+        def noted(*given):
+            try:
+                return real(*given)
+            finally:
+                tried.set()
+
+        monkeypatch.setattr("croupier.service.net.database.Database", noted)
+        with ThreadPoolExecutor(1) as pool:
+            opening = pool.submit(processes.opened, url, SHUFFLER)
+            assert tried.wait(PATIENCE)  # refused once, and asked again
+            server.start()
+            opening.result().close()

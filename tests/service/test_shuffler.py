@@ -26,7 +26,7 @@ from croupier.service.shuffler import rounds as taking
 from croupier.service.shuffler.role import RoundClock, ShufflerRole
 from croupier.service.shuffler.rounds import draw_lots
 from croupier.service.wire.documents import ROUND, Document, Exclusions, WireError
-from croupier.service.wire.outcomes import Accepted, RefusedError
+from croupier.service.wire.task import Accepted, RefusedError
 from croupier.service.wire.transports import TRANSPORTS as BY_NAME
 from croupier.service.wire.transports import SealedBatch, SealedReport
 

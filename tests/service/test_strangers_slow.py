@@ -86,7 +86,7 @@ class Strangers:
         )
         (folder / "facts.toml").write_text(FACTS)
         (folder / "task.toml").write_text(
-            f'schema = "facts.toml"\nusers = {USERS}\nepsilon = 8.0\ndelta = 1e-2\nrounds = {ROUNDS}\nhonest = 0.9\nturnout = 0.9\n'
+            f'schema = "facts.toml"\nusers = {USERS}\nepsilon = 8.0\ndelta = 1e-3\nrounds = {ROUNDS}\nhonest = 0.9\nturnout = 0.9\n'
             f'lots = "secret"\nround_seconds = {ROUND_SECONDS}\npace = 5.0\n'
             f'shuffler_key = "{shuffler_key}"\nenroller = "keys.json"\n'
         )

@@ -15,21 +15,20 @@ from helpers_tasks import QUESTION, Analyzer, Service, bearer
 from sqlalchemy import func, select
 
 from croupier.cli.join import TasksAt
-from croupier.service.analyzer.host import add_files, files_of
+from croupier.service.analyzer.app import add_files, files_of
 from croupier.service.client.budget import BudgetLimit, DeviceBudget
-from croupier.service.client.tasks import listed_tasks, trusted_keys
+from croupier.service.client.state import listed_tasks, trusted_keys
 from croupier.service.net.database import hash_of
-from croupier.service.net.front import front_app
 from croupier.service.net.http import Server, require_public
 from croupier.service.net.limits import limit_addresses
-from croupier.service.net.registry import MOST_TASKS, Keyring, Operator, Registry, TaskState
+from croupier.service.net.registry import MOST_TASKS, Keyring, Operator, Registry, TaskState, front_app
 from croupier.service.net.server import Loop, Served, TurnOutcome
 from croupier.service.shuffler import rounds as tables
 from croupier.service.shuffler.app import add_claims, invite
 from croupier.service.shuffler.host import HostedShuffler, ShufflerHost
 from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.wire.documents import SUCCESSION, Document, WireError, followed, hex_of, parsed, succession
-from croupier.service.wire.outcomes import RefusedError, RefusedTaskError
+from croupier.service.wire.task import RefusedError, RefusedTaskError
 
 YEAR = 365 * 86_400.0
 

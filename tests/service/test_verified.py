@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +13,20 @@ from helpers_prio3 import FIELD128, P64, SUM_VEC, SlowSumVec, agreed, unshard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from croupier.service.prio3 import field as compiled_path
-from croupier.service.prio3.circuit import SumVecCircuit, chunk_length
-from croupier.service.prio3.field import FIELD64, kernels
-from croupier.service.prio3.prio3 import SUM_VEC_WITH_MULTIPROOF, Prio3SumVec, derive_seeds, expand
+from croupier.service.prio3 import prio3 as compiled_path
+from croupier.service.prio3.prio3 import (
+    FIELD64,
+    SUM_VEC_WITH_MULTIPROOF,
+    Prio3SumVec,
+    SumVecCircuit,
+    chunk_length,
+    derive_seeds,
+    expand,
+)
 
 VECTORS = Path(__file__).parent / "vectors" / "vdaf"
 NAMES = ["Prio3SumVec_0", "Prio3SumVec_1", "Prio3SumVecWithMultiproof_0", "Prio3SumVecWithMultiproof_1"]
-FAST = [False, pytest.param(True, marks=pytest.mark.skipif(kernels() is None, reason="numba is not installed"))]
+FAST = [False, pytest.param(True, marks=pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed"))]
 KEY, NONCE = bytes(range(32)), bytes(range(16))
 
 

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from croupier.service.prio3 import prio3 as keys
-from croupier.service.prio3.field import FIELD64
+from croupier.service.prio3.prio3 import FIELD64
 from croupier.service.wire.documents import WireError
 from croupier.service.wire.reports import (
     VerifiedSizes,

@@ -14,10 +14,9 @@ from helpers_roles import DIM, World, training
 
 from croupier.protocol import Report as Bits
 from croupier.service.analyzer.dashboard import Dashboard, page
-from croupier.service.prio3.field import FIELD64
-from croupier.service.wire.outcomes import RefusedError, TooManyBadReportsError
+from croupier.service.prio3.prio3 import FIELD64
 from croupier.service.wire.reports import VerifiedSizes, shared_counts, vdaf_for
-from croupier.service.wire.task import most_excluded
+from croupier.service.wire.task import RefusedError, TooManyBadReportsError, most_excluded
 from croupier.service.wire.transports import TRANSPORTS, SealedReport
 
 pytestmark = pytest.mark.process

@@ -65,6 +65,12 @@ def test_a_point_is_no_decimal_comma_and_the_reverse(tmp_path):
     assert "add --decimal ,." in text
 
 
+@pytest.mark.parametrize("date", ["2020-05-08", "8.5.2020", "05/08/20"])
+def test_a_date_among_numbers_is_called_a_date(tmp_path, date):
+    dated = written(tmp_path / "dated.csv", GERMAN.replace("1,25", date))
+    assert "It looks like a date: write a number" in refusal(lambda: rows(Source(dated, Dialect(";", ","))))
+
+
 @pytest.mark.parametrize("mark", [";", "|", "\t"])
 def test_another_separator_is_noticed(tmp_path, mark):
     path = written(tmp_path / "people.csv", PLAIN.replace(",", mark))

@@ -14,11 +14,10 @@ from .. import __version__
 from ..files import written_whole
 from ..flower.analyzer import MaskAnalyzer, MaskServer
 from ..privacy import ArgumentError, NoCertificateError, SumPlan, plan_lots, plan_sum
-from ..privacy._rounding import round_up
-from ..privacy._statements import crowd
+from ..privacy._statements import crowd, round_up
 from ..report import central, local
 from ..report.tables import compare_table, lots_table, plan_table, proof_table
-from ..validation import how_to_install
+from ..validation import Found, how_to_install
 from .audit import audit_plan
 from .demo import demo
 from .doctor import doctor
@@ -112,8 +111,8 @@ def plan(
     if output is not None and not prove:
         raise ArgumentError("-o", str(output), "left out without --prove", "Add --prove: -o is the file for its certificate.")
     if prove and (compare or lots is not None):
-        allowed = "left out with --compare and --lots"
-        raise ArgumentError("--prove", True, allowed, "It proves a single plan without lots: drop the other option.")
+        found, remedy = Found("goes with neither --compare nor --lots"), "It proves a single plan: drop the other option."
+        raise ArgumentError("--prove", found, "given without them", remedy)
     if lots is not None:
         _plan_with_lots(request, lots, calibration, compare, as_json)
         return

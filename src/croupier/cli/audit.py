@@ -20,8 +20,7 @@ from ..audit.empirical import EmpiricalAudit
 from ..audit.exact import exact_delta, pld_delta
 from ..audit.play import DEPLOYED, KINDS, QUICK_TRIALS, TRIALS, Findings, runs_of
 from ..privacy import ArgumentError, SumPlan, plan_sum
-from ..privacy._rounding import exact, round_down, round_up
-from ..privacy._statements import certified_line
+from ..privacy._statements import certified_line, exact, round_down, round_up
 from ..protocol import SecureRandom, VectorSum
 from ..validation import Found, whole
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 import typer
@@ -19,7 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from sklearn.linear_model import LogisticRegression
 
-from ..estimator import ShuffleLogisticRegression
+from ..estimator import ShuffleLogisticRegression, WeakPrivacyWarning
 from ..files import write_whole
 from ..optimizer import Schedule
 from ..optimizer.result import Round
@@ -27,8 +28,7 @@ from ..optimizer.training import run
 from ..population import ArrayPopulation
 from ..population.population import Question
 from ..privacy import SumPlan
-from ..privacy._rounding import round_up
-from ..privacy._statements import guarantee_line, watched_line
+from ..privacy._statements import guarantee_line, round_up, watched_line
 from ..problem import Problem
 from ..protocol import SumEstimate
 from ..report import central, html_report, local
@@ -197,9 +197,11 @@ class _Maker:
     def sweep(self, model: ShuffleLogisticRegression) -> tuple[tuple[float, float], ...]:
         """Accuracy over epsilon of sequential fits; the model's own at its epsilon."""
         models = {model.epsilon: model}
-        for epsilon in _SWEEP:
-            if epsilon not in models:
-                models[epsilon] = self.private(f"epsilon {round_up(epsilon)}", "sequential", epsilon=epsilon)[1]
+        with catch_warnings():
+            simplefilter("ignore", WeakPrivacyWarning)  # of points of a curve; the demo's own fit warns
+            for epsilon in _SWEEP:
+                if epsilon not in models:
+                    models[epsilon] = self.private(f"epsilon {round_up(epsilon)}", "sequential", epsilon=epsilon)[1]
         return tuple(
             (epsilon, scores(models[epsilon], self.task.X_test, self.task.y_test)["accuracy"]) for epsilon in sorted(models)
         )

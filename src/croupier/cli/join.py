@@ -17,17 +17,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..privacy._rounding import exact
+from ..privacy._statements import exact
 from ..service.analyzer.task_file import public_key
 from ..service.client.budget import DEFAULT_LIMIT, BudgetLimit, DeviceBudget, period_of, period_text
 from ..service.client.client import MAX_REPORT_BYTES, TOO_LATE, Client, run_in_thread
-from ..service.client.state import Memory
-from ..service.client.tasks import InvitationLink, ListedTask, claimed_token, folder_of, listed_tasks, trusted_keys
+from ..service.client.state import InvitationLink, ListedTask, Memory, claimed_token, folder_of, listed_tasks, trusted_keys
 from ..service.net.http import Server, ServerError, require_private_way
 from ..service.wire.documents import TASK, Document, End, WireError, cleaned
-from ..service.wire.outcomes import RefusedTaskError
 from ..service.wire.queries import TaskQuery
-from ..service.wire.task import MAX_EPSILON_IF_WATCHED, Lot, Task
+from ..service.wire.task import MAX_EPSILON_IF_WATCHED, Lot, RefusedTaskError, Task
 from ..table.read import Dialect
 from ..validation import ArgumentError, Found
 from .terminal import Decimal, Encoding, Sep, Stopped, clock_text, duration, length_line, messages, say, usual_wait

@@ -183,13 +183,24 @@ def check_port(host: str, port: int) -> None:
             raise ArgumentError("--port", port, f"one that can be opened on {host} ({reason})", remedy) from None
 
 
+_DATABASE = 30.0  # seconds in which a database server may start
+
+
 def opened(url: str, tables: Any) -> Any:
-    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
+    """A database and its tables. One that does not answer may be starting, as after a boot: it is given a while."""
+    from sqlalchemy.exc import OperationalError, SQLAlchemyError  # noqa: PLC0415
 
     from ..service.net.database import Database  # noqa: PLC0415
 
+    last = time.monotonic() + (0.0 if url.startswith("sqlite") else _DATABASE)
     try:
-        return Database(url, tables)
+        while True:
+            try:
+                return Database(url, tables)
+            except OperationalError:
+                if time.monotonic() > last:
+                    raise
+                time.sleep(0.5)
     except (SQLAlchemyError, ImportError, RuntimeError, ValueError) as problem:
         reason = str(problem).splitlines()[0] if isinstance(problem, RuntimeError | ImportError) else type(problem).__name__
         allowed = f"a database that can be opened ({reason})"
@@ -213,8 +224,8 @@ def sqlite_url(folder: Path, name: str) -> str:
 # A shuffler as one process or several: they share its address and its database, and one of them leads.
 
 # Seconds after which a process that has ended is replaced, at most where they end again and again, and for how long all of them may
-# take to start.
-_PAUSE, _LONGEST_PAUSE, _START = 0.5, 10.0, 60.0
+# take to start: a process that fails ends at once, so this only ends one that hangs, and a busy machine is slow.
+_PAUSE, _LONGEST_PAUSE, _START = 0.5, 10.0, 600.0
 
 
 @dataclass(frozen=True)
@@ -356,9 +367,8 @@ def _reserved(options: ShufflerOptions) -> socket.socket:
 
 def serve_hosting_shuffler(options: Any, ready: Callable[[], None] | None) -> None:
     """A shuffler of many tasks, until it is stopped: one process of it."""
-    from ..service.net.front import front_app  # noqa: PLC0415
     from ..service.net.limits import limit_addresses  # noqa: PLC0415
-    from ..service.net.registry import Keyring  # noqa: PLC0415
+    from ..service.net.registry import Keyring, front_app  # noqa: PLC0415
     from ..service.net.server import Loop, Served  # noqa: PLC0415
     from ..service.shuffler.app import (  # noqa: PLC0415
         add_claims,

@@ -26,7 +26,6 @@ from rich.text import Text
 from ..files import create_private
 from ..privacy import _statements as words
 from ..report.tables import described_lines, promise_lines
-from ..service.analyzer.population import RemotePopulation
 from ..service.analyzer.task_file import QueryFile, TaskFile, asks_question, public_key
 from ..service.client.budget import period_of
 from ..service.net.http import require_private_way
@@ -50,7 +49,7 @@ from .processes import (
 from .terminal import Stopped, check_output, least_seconds, length_line, messages, say
 
 if TYPE_CHECKING:
-    from ..service.oidc import SignIn
+    from ..service.enroller import SignIn
 
 
 app = typer.Typer(
@@ -116,6 +115,8 @@ def enrol(
             file.writelines(f"{token}\n" for token in rounds.enrol_all(kept, names))
             file.flush()
     kept.close()
+    if output not in (None, "-"):
+        say(messages(), f"{clients:,} tokens, one per line: {output}. Give each client its own.")
 
 
 @app.command()
@@ -302,10 +303,10 @@ def analyzer(  # noqa: PLR0915  (one run, from its file to its end)
     """Train a model on people whose records stay with them, or ask them one question. The same command resumes it."""
     from ..service.analyzer.app import analyzer_app  # noqa: PLC0415
     from ..service.analyzer.dashboard import NOISE_ALONE, is_noise_alone  # noqa: PLC0415
-    from ..service.analyzer.population import ANALYZER  # noqa: PLC0415
+    from ..service.analyzer.population import ANALYZER, RemotePopulation  # noqa: PLC0415
     from ..service.net.server import Served, signing_key  # noqa: PLC0415
     from ..service.wire.documents import WireError  # noqa: PLC0415
-    from ..service.wire.outcomes import TaskEndedError  # noqa: PLC0415
+    from ..service.wire.task import TaskEndedError  # noqa: PLC0415
     from ..service.wire.transports import TRANSPORTS  # noqa: PLC0415
 
     if task is None:
@@ -509,6 +510,7 @@ def enroller(
     from ..service.enroller import (  # noqa: PLC0415
         ENROLLER,
         EnrollerRole,
+        add_sign_in,
         blank_rule,
         enroller_app,
         read_invitations,
@@ -516,7 +518,6 @@ def enroller(
     )
     from ..service.net.limits import AddressLimit  # noqa: PLC0415
     from ..service.net.server import Served  # noqa: PLC0415
-    from ..service.oidc import add_sign_in  # noqa: PLC0415
     from ..service.shuffler.app import allow_origins  # noqa: PLC0415
 
     tls = tls_files(folder, host, certificate, private_key, dev, behind_proxy)
@@ -583,7 +584,7 @@ def write_codes(folder: Path, links: Mapping[str, str]) -> None:
 
 def sign_in_of(folder: Path, role: Any, provider: tuple[Any, ...], address: str | None, origins: Sequence[str]) -> SignIn:
     """Sign-ins at an enroller, by its options."""
-    from ..service.oidc import Provider, SignIn, invitation_key  # noqa: PLC0415  (an extra)
+    from ..service.enroller import Provider, SignIn, invitation_key  # noqa: PLC0415  (an extra)
 
     issuer, client, secret, required, ca = provider
     for name, value in (("--oidc-client", client), ("--address", address)):

@@ -21,11 +21,9 @@ from rich.text import Text
 from ..files import write_whole
 from ..privacy import _statements as words
 from ..report.answers import answer_page
-from ..service.analyzer.population import RemotePopulation
 from ..service.analyzer.task_file import QueryFile, public_key
 from ..service.wire.documents import Document, WireError
-from ..service.wire.outcomes import RefusedError
-from ..service.wire.task import Task
+from ..service.wire.task import RefusedError, Task
 from ..service.wire.transports import TRANSPORTS
 from ..statistics import Answer, Description, Evaluation
 from ..statistics.histogram import HistogramAnswer
@@ -36,7 +34,8 @@ from .tables import left_out_of
 from .terminal import messages, say
 
 if TYPE_CHECKING:
-    from ..service.analyzer.host import HostedTask
+    from ..service.analyzer.app import HostedTask
+    from ..service.analyzer.population import RemotePopulation
     from ..service.net.registry import Registry
 
 app = typer.Typer(no_args_is_help=True, help="Add, list, pause, resume and end the tasks of a role that serves several.")
@@ -82,7 +81,7 @@ def add(
     database: DatabaseUrl = None,
 ) -> None:
     """Add a task; a running role starts it within a second."""
-    from ..service.analyzer.host import add_files, files_of  # noqa: PLC0415
+    from ..service.analyzer.app import add_files, files_of  # noqa: PLC0415
     from ..service.net.registry import Keyring  # noqa: PLC0415
     from ..service.shuffler.host import checked_address, checked_key  # noqa: PLC0415
 
@@ -256,9 +255,8 @@ def serve_analyzer(
     folder: Path, url: str, host: str, port: int, tls: tuple[Path, Path] | None, processes: int, keep_days: float
 ) -> None:
     """An analyzer of many tasks, until it is stopped."""
-    from ..service.analyzer.host import AnalyzerHost  # noqa: PLC0415
-    from ..service.net.front import front_app  # noqa: PLC0415
-    from ..service.net.registry import Keyring  # noqa: PLC0415
+    from ..service.analyzer.app import AnalyzerHost  # noqa: PLC0415
+    from ..service.net.registry import Keyring, front_app  # noqa: PLC0415
     from ..service.net.server import Served  # noqa: PLC0415
     from ..service.wire.documents import hex_of  # noqa: PLC0415
 

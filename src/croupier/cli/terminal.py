@@ -22,7 +22,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRe
 from ..optimizer import Schedule, StopTraining
 from ..optimizer.result import Round
 from ..optimizer.training import RUN
-from ..privacy._rounding import round_up
+from ..privacy._statements import round_up
 from ..table import Schema
 from ..table.population import Watcher
 from ..table.schema import Label, as_text

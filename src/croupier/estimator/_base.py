@@ -24,7 +24,7 @@ from ..population.population import require_population
 from ..privacy import Guarantee, SumPlan
 from ..privacy import _statements as words
 from ..privacy._ledger import BudgetExceededError
-from ..privacy._rounding import factor_up, round_down, round_up
+from ..privacy._statements import factor_up, round_down, round_up
 from ..privacy.guarantee import Neighbours
 from ..privacy.plan import Calibration, default_delta
 from ..statistics.asking import plan_for

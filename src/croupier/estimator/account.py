@@ -20,7 +20,7 @@ from .. import files
 from ..privacy import Guarantee
 from ..privacy._filter import COMMON_DELTA, Caps, Limit, bounds_of, first_cap, require_countable, spent, without_lots
 from ..privacy._ledger import BudgetExceededError
-from ..privacy._rounding import round_up
+from ..privacy._statements import round_up
 from ..statistics.holdout import SIDES, Part, by_split
 from ..validation import ArgumentError, Found, one_of, real
 

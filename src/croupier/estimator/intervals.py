@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..files import Figures
-from ..privacy._rounding import round_up
+from ..privacy._statements import round_up
 from ..statistics.moments import Coefficients
 from ..validation import ArgumentError, real
 from ._base import warn_caller

@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..privacy import ArgumentError
-from ..privacy._rounding import exact, round_up
-from ..privacy._statements import watched_line
+from ..privacy._statements import exact, round_up, watched_line
 from ..service.client.budget import DeviceBudget
 from ..service.wire.masked import masked_report
-from ..service.wire.outcomes import RefusedTaskError
+from ..service.wire.task import RefusedTaskError
 from ..validation import one_of, real
 from ._round import RoundWords
 

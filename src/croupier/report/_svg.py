@@ -17,7 +17,7 @@ import numpy as np
 from .. import __version__
 from ..privacy import Guarantee
 from ..privacy import _statements as words
-from ..privacy._rounding import round_up
+from ..privacy._statements import round_up
 
 WIDTH, HEIGHT = 480, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 34, 52

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .. import __version__
 from ..privacy import _statements as words
-from ..privacy._rounding import round_up
+from ..privacy._statements import round_up
 from ..statistics import Answer, Description, Evaluation
 from ..statistics.heavy_hitters import Words
 from ..statistics.histogram import HistogramAnswer

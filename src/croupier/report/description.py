@@ -15,7 +15,7 @@ from rich.table import Table
 
 from .. import __version__
 from ..privacy import _statements as words
-from ..privacy._rounding import round_up
+from ..privacy._statements import round_up
 from ..statistics import Description
 from ..statistics.columns import LevelSummary, NumberSummary
 from ._svg import Axis, Figure, Row, figure_item, linear_ticks, number, premise_text, rows_picture, unbroken, wide_table

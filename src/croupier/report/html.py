@@ -17,7 +17,7 @@ from ..optimizer.phases import Phase
 from ..optimizer.training import BAND, noise_norms
 from ..privacy import Guarantee, NoCertificateError, SumPlan, plan_lots, plan_sum
 from ..privacy import _statements as words
-from ..privacy._rounding import round_up
+from ..privacy._statements import round_up
 from ..privacy.plan import REQUEST_FIELDS
 from ..validation import ArgumentError, Found
 from ._svg import (

@@ -10,8 +10,7 @@ import numpy as np
 from rich.table import Table
 
 from ..privacy import LotsPlan, SumPlan
-from ..privacy._rounding import round_up
-from ..privacy._statements import SEEDED, crowd, guarantee_line, honest_users, not_private, watched_line
+from ..privacy._statements import SEEDED, crowd, guarantee_line, honest_users, not_private, round_up, watched_line
 from ..table.encode import Encoder
 from ..table.schema import Category, Column, Image, Schema
 from .baselines import Baseline

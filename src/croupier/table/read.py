@@ -86,6 +86,7 @@ _DECIMAL = {
     ".": "Correct the file; if it writes 1,5 for one and a half, add --decimal ,. Nobody was asked.",
     ",": "Correct the file; if it writes 1.5 for one and a half, remove --decimal. Nobody was asked.",
 }
+_DATE = "It looks like a date: write a number, such as the year, or leave the column out. Nobody was asked."
 _QUOTE, _LINE_FEED, _RETURN = b'"\n\r'
 
 
@@ -107,7 +108,8 @@ def broken(file: Path, problem: Exception, names: Sequence[str] = (), dialect: D
         return FileError(place, "an unclosed quotation mark", "a complete file; it may be truncated", _MEND)
     if value := re.search(r"conversion error to (\w+): (?:invalid value '(.*)')?", text, flags=re.S):
         number = value[1] in ("double", "float")
-        remedy = _DECIMAL[dialect.decimal] if number else _MEND
+        dated = number and re.match(r"\d{4}-\d\d?-\d\d?|\d\d?[./]\d\d?[./]\d{2,4}", value[2] or "")
+        remedy = _DATE if dated else _DECIMAL[dialect.decimal] if number else _MEND
         return FileRecordError(place, value[2] or "a value", "a number" if number else f"a {value[1]}", remedy, public)
     if "Empty CSV" in text:
         return FileError(place, "an empty file", "one with a line of column names", _MEND)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..features import FeatureMap
-from ..privacy._rounding import round_up
+from ..privacy._statements import round_up
 from ..statistics.holdout import HoldOut, Part
 from ..validation import ArgumentError, FileError, Found, one_of, real, whole
 
@@ -375,11 +375,11 @@ class Described:
             epsilon, delta = promise
             both = f"epsilon {round_up(self.epsilon + epsilon)}, delta {round_up(self.delta + delta)}"
             return [f"The schema was described at {own}; anyone who is in both has at most {both} in total."]
-        by = "position in the file, whose order must not have changed" if self.rows is not None else "name"
+        unchecked = "which must be in the same order (this is not checked: anyone who has moved may be asked twice)"
+        by = f"position in the file, {unchecked}" if self.rows is not None else "name"
         others = "the others have only what this fit promises" if promise else "nothing is promised to the others: NOT private"
         return [
-            f"{self.users:,} people were set aside for the schema, by {by}: they are left out here and have {own} from it; "
-            f"{others}."
+            f"{self.users:,} people were set aside for the schema, by {by}. They are left out and have {own} from it; {others}."
         ]
 
     @property

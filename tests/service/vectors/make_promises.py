@@ -21,7 +21,7 @@ from croupier.protocol.randomness import KeyedRandom
 from croupier.protocol.sampling import binomial
 from croupier.service.client.budget import BudgetLimit, DeviceBudget, period_of, period_text
 from croupier.service.wire.documents import sha256
-from croupier.service.wire.outcomes import RefusedTaskError
+from croupier.service.wire.task import RefusedTaskError
 from croupier.validation import ArgumentError
 
 HERE = Path(__file__).parent
