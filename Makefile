@@ -13,7 +13,15 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(VENV)/demo.stamp
 	$(BIN)/croupier demo
 
-test: lint types check
+PYTEST := $(BIN)/pytest -n 3 --dist loadgroup
+# What needs no process, browser, cluster, site or wheel.
+CHECK := $(PYTEST) -m "not process and not slow"
+
+# The types are checked beside the tests, and printed after them.
+test: lint $(VENV)/dev.stamp
+	$(BIN)/mypy > $(VENV)/types.log 2>&1 & types=$$!; \
+	$(CHECK); tests=$$?; \
+	wait $$types; typed=$$?; cat $(VENV)/types.log; exit $$((tests || typed))
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
@@ -22,21 +30,20 @@ lint: $(VENV)/dev.stamp
 types: $(VENV)/dev.stamp
 	$(BIN)/mypy
 
-# What needs no process, browser, cluster, site or wheel.
 check: $(VENV)/dev.stamp
-	$(BIN)/pytest -n 3 --dist loadgroup -m "not process and not slow"
+	$(CHECK)
 
 # What needs one.
 test-process: $(VENV)/dev.stamp $(FLOWER)/flower.stamp
-	$(BIN)/pytest -n 3 --dist loadgroup -m "process and not slow"
+	$(PYTEST) -m "process and not slow"
 
 # Everything; the slow tests take some 40 minutes.
 test-all: lint types $(VENV)/dev.stamp $(FLOWER)/flower.stamp
-	$(BIN)/pytest -n 3 --dist loadgroup
+	$(PYTEST)
 
 # How much of the package the tests without processes run: printed, and as coverage.xml.
 coverage: $(VENV)/dev.stamp
-	$(BIN)/pytest -n 3 --dist loadgroup -m "not process and not slow" --cov --cov-report=term:skip-covered --cov-report=xml
+	$(CHECK) --cov --cov-report=term:skip-covered --cov-report=xml
 
 # What a release would be: built, checked, installed alone and tried. Publishes nothing.
 release:

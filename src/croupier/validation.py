@@ -126,29 +126,27 @@ def real(
     remedy: str,
 ) -> float:
     """Take a value as a finite float within limits."""
-    limits = (("greater than", above), ("at least", at_least), ("less than", below), ("at most", at_most))
-    allowed = " ".join(
-        ["a finite number", " and ".join(f"{words} {_exact(limit)}" for words, limit in limits if math.isfinite(limit))]
-    ).strip()
     try:
         number = math.nan if isinstance(value, bool | str | bytes) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not (math.isfinite(number) and above < number < below and at_least <= number <= at_most):
-        raise ArgumentError(name, value, allowed, remedy)
+        limits = (("greater than", above), ("at least", at_least), ("less than", below), ("at most", at_most))
+        within = " and ".join(f"{words} {_exact(limit)}" for words, limit in limits if math.isfinite(limit))
+        raise ArgumentError(name, value, f"a finite number {within}".strip(), remedy)
     return number
 
 
 def whole(name: str, value: Any, *, at_least: int, at_most: int | None = None, remedy: str) -> int:
     """Take a value as an int within limits; 3.0 counts as whole, 3.5 and True do not."""
-    allowed = f"a whole number of at least {at_least}" + (f" and at most {at_most}" if at_most is not None else "")
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     try:
-        number = operator.index(value)
+        number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
-        raise ArgumentError(name, value, allowed, remedy) from None
-    if isinstance(value, bool) or number < at_least or (at_most is not None and number > at_most):
+        number = None
+    if number is None or number < at_least or (at_most is not None and number > at_most):
+        allowed = f"a whole number of at least {at_least}" + (f" and at most {at_most}" if at_most is not None else "")
         raise ArgumentError(name, value, allowed, remedy)
     return number
 

@@ -115,6 +115,9 @@ class Guarantee(JsonText, Figures):
             Rounded up; at most 1.
         """
         real("epsilon", epsilon, at_least=0, remedy="Ask for a privacy loss of 0 or more.")
+        return self._delta(epsilon)
+
+    def _delta(self, epsilon: float) -> float:
         if not self.allocations:
             return self._gaussian_delta(epsilon)
         if self._alone:
@@ -189,19 +192,19 @@ class Guarantee(JsonText, Figures):
                 f"greater than {round_up(self.slack)}, the slack of this guarantee",
                 "Ask for a larger delta, or plan with the delta you need.",
             )
-        if self.delta(0.0) <= delta:
+        if self._delta(0.0) <= delta:
             return 0.0
         low, high = 0.0, 1.0
-        while self.delta(high) > delta:
+        while self._delta(high) > delta:
             low, high = high, 2 * high
         if self._alone:  # each delta takes a transform: fewer steps, to seven digits
-            root = float(brentq(lambda epsilon: math.log(max(self.delta(epsilon), 1e-300) / delta), low, high, rtol=1e-8))
-            return next(e for e in (root, root * (1 + 1e-7), root * (1 + 1e-5), root * (1 + 1e-3), high) if self.delta(e) <= delta)
+            root = float(brentq(lambda epsilon: math.log(max(self._delta(epsilon), 1e-300) / delta), low, high, rtol=1e-8))
+            return next(e for e in (root, root * (1 + 1e-7), root * (1 + 1e-5), root * (1 + 1e-3), high) if self._delta(e) <= delta)
         while high - low > 1e-12 * high:
             middle = (low + high) / 2
             if middle in (low, high):
                 break
-            low, high = (low, middle) if self.delta(middle) <= delta else (middle, high)
+            low, high = (low, middle) if self._delta(middle) <= delta else (middle, high)
         return high
 
     @property

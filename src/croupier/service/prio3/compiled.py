@@ -182,7 +182,7 @@ def _upper_half(typing_context, a, b):
 
 @compiled_loop
 def _multiply(a, b):
-    high: Any = _upper_half(a, b)  # type: ignore[call-arg]
+    high: Any = _upper_half(a, b)
     return _reduced(a * b, high, _ZERO)
 
 
@@ -204,7 +204,7 @@ def _reduced(low, high, top):
 @compiled_loop
 def _accumulated(low, high, top, a, b):
     """A number of three words with a b added."""
-    upper: Any = _upper_half(a, b)  # type: ignore[call-arg]
+    upper: Any = _upper_half(a, b)
     product = a * b
     low += product
     if low < product:
