@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
+import shutil
 import signal
+
+# The suite's processes fill the cores: threads of linear algebra would only wait for one another. Before numpy is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import typer.main
 import typer.testing
@@ -12,6 +17,11 @@ import typer.testing
 # A job in the background of a script ignores Ctrl-C, and so would the programs that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Databases wait for the disk after every change, half of the time that their tests take: keep them in memory if there is room.
+MEMORY = "/dev/shm"
+if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 << 30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)
 
 # Typer makes its commands anew for every call, which takes longer than most commands do.
 typer.main.get_command = typer.testing._get_command = functools.cache(typer.main.get_command)

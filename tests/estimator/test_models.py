@@ -257,7 +257,7 @@ def test_probabilities_undo_the_clipping(classes):
     """People whose labels follow a softmax: undoing the clipping removes more than half of what it adds to the log-loss. (Not all:
     under the clipped loss the best scores are not linear any more.) Seeded, so it cannot flake."""
     rng = np.random.default_rng(5)
-    X = rng.normal(size=(60_000, 3))
+    X = rng.normal(size=(20_000, 3))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     scores = 3 * X @ rng.normal(size=(3, classes))
     shares = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
@@ -266,7 +266,7 @@ def test_probabilities_undo_the_clipping(classes):
         epsilon=8.0,
         classes=list(range(classes)),
         radius=10.0,
-        rounds=60,
+        rounds=30,
         interactivity="full",
         random_state=1,
         clip=np.sqrt(2 if classes > 2 else 1) * np.sqrt(1 - 1 / classes),

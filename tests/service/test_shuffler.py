@@ -650,7 +650,7 @@ def test_lots_are_drawn_uniformly(make_world, asked):
     world = make_world(users=6, rounds=2, **asked)
     store = world.store("shuffler")
     seen: dict[frozenset[str], int] = {}
-    runs = 2000
+    runs = 1000
     for _ in range(runs):
         with store.begin() as connection:
             connection.exec_driver_sql("DELETE FROM lots")

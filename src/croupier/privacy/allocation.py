@@ -441,11 +441,11 @@ def _lattice_law(variable: _Variable, start: int, end: int, step: float) -> tupl
 
 
 def _cells(edges: Floats) -> tuple[Floats, Floats]:
-    """Normal probabilities between neighbouring edges, each from its nearer tail, and bounds on their errors."""
-    lower, upper = ndtr(edges), ndtr(-edges)
-    left = edges[1:] <= 0
-    cells = np.where(left, np.diff(lower), -np.diff(upper))
-    tails = np.where(left, lower[1:], upper[:-1])
+    """Normal probabilities between neighbouring edges, ascending, each from its nearer tail, and bounds on their errors."""
+    left = int(np.searchsorted(edges[1:], 0.0, side="right"))  # so many cells end at or below 0
+    lower, upper = ndtr(edges[: left + 1]), ndtr(-edges[left:])
+    cells = np.concatenate([np.diff(lower), -np.diff(upper)])
+    tails = np.concatenate([lower[1:], upper[:-1]])
     reach = np.maximum(edges[1:] ** 2, edges[:-1] ** 2)
     return np.maximum(cells, 0.0), 8e-16 * (4 + reach) * tails
 
