@@ -267,6 +267,18 @@ def test_health_is_right_at_the_first_look_after_a_restart_of_the_database(serve
     monkeypatch.setattr(store, "_rewrite_version", lambda: looked.append(time.monotonic()))
     assert store.trouble() == ""
     assert store._checked[0] <= looked[0]
+    monkeypatch.setattr(database, "_CHECKED", 1e9)  # what else is said of the role needs the database, too
+    app, _ = background.role_app("croupier shuffler", store, said=lambda: [f"task: {store.task()}"])
+    with Web(app) as web:
+        assert web.get("/healthz").text == "ok\ntask: None\n"
+        server.restart()
+        assert web.get("/healthz").text == "ok\ntask: None\n"
+        server.stop()
+        try:
+            said = web.get("/healthz")
+            assert (said.status, said.text) == (503, "not ok: the database cannot be read\n")
+        finally:
+            server.start(wait=True)
     store.close()
 
 

@@ -110,7 +110,7 @@ class HealthWatch:
         # A look at the database counts for _CHECKED seconds from when it began.
         if status == 200 and any(gone + _CHECKED < begun and ended < back for _, gone, back in self._away):
             return "ok while the database was away"
-        if "cannot be written" in said and not any(start < ended and begun < back + _CHECKED for start, _, back in self._away):
+        if "the database cannot be" in said and not any(start < ended and begun < back + _CHECKED for start, _, back in self._away):
             return "not ok while the database was there"
         return ""
 
