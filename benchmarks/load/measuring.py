@@ -61,15 +61,17 @@ def measure(arguments: argparse.Namespace) -> Results:
     if "against" in sections and arguments.before is None and "against" in (stored := _stored(folder)):
         sections.remove("against")  # nothing to compare with: what is stored stays
         results.setdefault("against", stored["against"])
+    versions = {name: results["version"] for name in SECTIONS if name in results} | results.get("versions", {})
     results |= {
         "version": cr.__version__,
+        "versions": versions,  # that each section was measured with
         "python": platform.python_version(),
         "cores": os.cpu_count(),
         "sqlite": sqlite3.sqlite_version,
         "quick": quick,
     }
     for name in sections:
-        results[name] = SECTIONS[name](sizes)
+        results[name], versions[name] = SECTIONS[name](sizes), cr.__version__
         results.setdefault("load_average", {})[name] = os.getloadavg()[1]
         if arguments.out or not quick:
             store("load", results, folder)

@@ -13,16 +13,20 @@ from .writing_processes import processes_parts
 from .writing_scale import scale_parts
 
 
-def _since(measured: str) -> str:
-    """What a reader has to know where figures are older than the package that the page comes with."""
-    return "" if measured == cr.__version__ else f" (this is {cr.__version__}, which was not measured)"
+def _measured_with(results: Results) -> str:
+    """The version of the figures, and of those that are older; and what a reader has to know where the package is newer."""
+    measured = results["version"]
+    older = [(version, name) for name, version in results.get("versions", {}).items() if version != measured]
+    since = "" if measured == cr.__version__ else f" (this is {cr.__version__}, which was not measured)"
+    earlier = [f"{', '.join(name for one, name in older if one == version)} with {version}" for version in sorted(dict(older))]
+    return f"croupier {measured}{since}" + (f" ({'; '.join(earlier)})" if earlier else "")
 
 
 def page(results: Results) -> str:
     """The stored figures as tables."""
     parts = [
         "# The deployed roles under load\n",
-        f"Measured with croupier {results['version']}{_since(results['version'])}, "
+        f"Measured with {_measured_with(results)}, "
         f"Python {results['python']}, SQLite {results['sqlite']}, {results['cores']} shared cores"
         f"{', a quick run: nothing is judged' if results['quick'] else ''}. `python -m benchmarks load`.\n",
         _others(results.get("load_average", {})),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.load import simulating
-from benchmarks.load.writing_scale import planned
+from benchmarks.load.writing import _measured_with
+from benchmarks.load.writing_scale import planned, verified_more
 
 
 def test_every_sum_of_a_simulated_task_is_exact(tmp_path):
@@ -31,3 +32,13 @@ def test_what_a_million_people_take_is_in_proportion_to_what_was_measured():
     assert abs(plan["cores"] - 1.1 / 6) < 1e-12
     assert (plan["sent"], plan["received"], plan["kept"]) == (5.0, 4.5, 1.0)
     assert abs(plan["dollars"] - (1.1 * 0.05 + 5 * 0.09 + 0.1 / 30)) < 1e-12
+    verified = dict.fromkeys(("verifying_shuffler_seconds", "verifying_analyzer_seconds", "opening_seconds"), 9e-5)
+    more = verified_more(found, verified | {"adding_up_seconds": 9e-5, "bytes": 7_500})
+    assert abs(more["hours"] - 0.1) < 1e-12
+    assert (more["received"], round(more["dollars"], 12)) == (7.0, 0.005)
+
+
+def test_the_page_names_the_version_of_sections_that_are_older_than_the_others():
+    sections = {"speed": "0.0.1", "kills": "0.0.1", "simulation": "0.0.2"}
+    assert _measured_with({"version": "0.0.2", "versions": sections}).endswith("(speed, kills with 0.0.1)")
+    assert "with" not in _measured_with({"version": "0.0.2"})

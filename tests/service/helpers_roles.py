@@ -190,7 +190,8 @@ class _InMemory:
         X, y, seed, number = self.world.X, self.world.y, None, question.number
         lot = self.world.task.lots_of(number)[question.block]
         if question.plan.range is not None:  # as the round that was asked, whose document is kept
-            ((stored,),) = self.world.rows("analyzer", f"SELECT document FROM asked WHERE number = {lot}")
+            first = self.world.task.lots_of(number)[0]
+            ((stored,),) = self.world.rows("analyzer", f"SELECT document FROM asked WHERE number = {first}")
             seed = Document.from_bytes(stored).digest
         protocol = VectorSum(question.plan, seed=seed, block=question.block)
         reports = [

@@ -571,10 +571,9 @@ def test_workers_of_a_killed_parent_end():
     program = (
         "import os, time\n"
         "from concurrent.futures import ProcessPoolExecutor\n"
-        "from multiprocessing import get_context\n"
-        "from croupier.cli.processes import end_with\n"
+        "from croupier.cli.processes import end_with_parent, workers_context\n"
         "if __name__ == '__main__':\n"
-        "    pool = ProcessPoolExecutor(1, get_context('spawn'), end_with, (os.getpid(),))\n"
+        "    pool = ProcessPoolExecutor(1, workers_context('croupier.service.wire.transports'), end_with_parent)\n"
         "    print(pool.submit(os.getpid).result(), flush=True)\n"
         "    time.sleep(100)\n"
     )

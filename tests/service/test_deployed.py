@@ -431,14 +431,13 @@ def test_roles_that_are_killed_at_any_moment_go_on_and_lose_nothing(tmp_path):
 
 
 def workers(process: Process) -> list[int]:
-    """The processes that a shuffler of several has started; the one that keeps track of semaphores is none."""
-    found = []
+    """The processes that a shuffler of several has started; the one that they are forked from is none."""
+    children = dict[int, list[int]]()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             parent = int(stat.read_text().rsplit(")", 1)[1].split()[1])
-            if parent == process.running.pid and b"resource_tracker" not in stat.with_name("cmdline").read_bytes():
-                found.append(int(stat.parent.name))
-    return sorted(found)
+            children.setdefault(parent, []).append(int(stat.parent.name))
+    return sorted(worker for child in children.get(process.running.pid, []) for worker in children.get(child, []))
 
 
 def test_processes_that_share_a_port_and_a_database_keep_exact_sums_when_they_are_killed(tmp_path, urls):

@@ -20,6 +20,7 @@ from croupier.cli import processes
 from croupier.protocol.randomness import Secret
 from croupier.service.analyzer.app import analyzer_app
 from croupier.service.client.client import Client
+from croupier.service.net import database
 from croupier.service.net import server as background
 from croupier.service.net.database import Database
 from croupier.service.net.http import ServerError
@@ -247,6 +248,38 @@ def test_a_database_restarted_at_every_stage_stops_nothing(make_world, server, m
         assert not any(one.loop.trouble() for one in errands)
     expected = world.theta_in_memory(members, coins if secret else None)
     assert np.array_equal(theta, expected)
+
+
+@needs_postgres
+def test_health_is_right_at_the_first_look_after_a_restart_of_the_database(server, monkeypatch):
+    """The connections at hand are of the server that was; and a look counts from when it began."""
+    monkeypatch.setattr(database, "_CHECKED", 0.0)
+    store = Database(server("looked"), SHUFFLER)
+    assert store.trouble() == ""
+    server.restart()
+    assert store.trouble() == ""
+    server.stop()
+    try:
+        assert "cannot be written to" in store.trouble()
+    finally:
+        server.start(wait=True)
+    looked = []
+    monkeypatch.setattr(store, "_rewrite_version", lambda: looked.append(time.monotonic()))
+    assert store.trouble() == ""
+    assert store._checked[0] <= looked[0]
+    monkeypatch.setattr(database, "_CHECKED", 1e9)  # what else is said of the role needs the database, too
+    app, _ = background.role_app("croupier shuffler", store, said=lambda: [f"task: {store.task()}"])
+    with Web(app) as web:
+        assert web.get("/healthz").text == "ok\ntask: None\n"
+        server.restart()
+        assert web.get("/healthz").text == "ok\ntask: None\n"
+        server.stop()
+        try:
+            said = web.get("/healthz")
+            assert (said.status, said.text) == (503, "not ok: the database cannot be read\n")
+        finally:
+            server.start(wait=True)
+    store.close()
 
 
 @needs_postgres

@@ -11,6 +11,7 @@ import re
 import signal
 import socket
 import ssl
+import sys
 import threading
 import time
 import traceback
@@ -69,12 +70,23 @@ DatabaseUrl = Annotated[
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def end_with(parent: int) -> None:
-    """A worker ends when its parent is gone, even if killed."""
+def workers_context(*preloaded: str) -> Any:
+    """How a role starts processes. On Linux they are forked from a bare process that has imported these modules once: a worker
+    starts in milliseconds instead of seconds of processor time, and shares the memory of what was imported."""
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(preloaded))
+    return context
+
+
+def end_with_parent() -> None:
+    """A worker ends when the process that asked for it is gone, even if killed."""
+    parent = multiprocessing.parent_process()
 
     def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1.0)
+        if parent is not None:
+            parent.join()
         os._exit(0)
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends us
@@ -311,7 +323,7 @@ def serve_shufflers(options: ShufflerOptions, processes: int) -> None:
         opened_role(options).store.close()  # what is wrong is said once, before anything is started
     with closing(_reserved(options)) as port, until_stopped() as stopped:
         shared = replace(options, port=port.getsockname()[1], shared=True)
-        context = multiprocessing.get_context("spawn")
+        context = workers_context(__name__, "croupier.service.shuffler.host")
         ready = context.Semaphore(0)
         running = [_started(context, shared, ready) for _ in range(processes)]
         try:
@@ -334,7 +346,7 @@ def serve_shufflers(options: ShufflerOptions, processes: int) -> None:
 
 
 def _started(context: Any, options: ShufflerOptions, ready: Semaphore) -> BaseProcess:
-    one: BaseProcess = context.Process(target=_one_of_several, args=(options, ready, os.getpid()), daemon=True)
+    one: BaseProcess = context.Process(target=_one_of_several, args=(options, ready), daemon=True)
     one.start()
     return one
 
@@ -346,10 +358,8 @@ def _wait_for(ready: Semaphore, running: list[BaseProcess], stopped: threading.E
             raise Stopped("a process of the shuffler did not start", 1)
 
 
-def _one_of_several(options: ShufflerOptions, ready: Semaphore, parent: int) -> None:
-
-    end_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _one_of_several(options: ShufflerOptions, ready: Semaphore) -> None:
+    end_with_parent()
     serve_shuffler(options, ready)
 
 

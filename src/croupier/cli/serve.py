@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import sys
 import threading
@@ -13,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from importlib.util import find_spec
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -36,7 +34,7 @@ from .processes import (
     DatabaseUrl,
     ShufflerOptions,
     check_port,
-    end_with,
+    end_with_parent,
     existing_database,
     opened,
     record_act,
@@ -45,6 +43,7 @@ from .processes import (
     sqlite_url,
     tls_files,
     until_stopped,
+    workers_context,
 )
 from .terminal import Stopped, check_output, least_seconds, length_line, messages, say
 
@@ -326,7 +325,7 @@ def analyzer(  # noqa: PLR0915  (one run, from its file to its end)
     kept = opened(database or sqlite_url(folder, "analyzer"), ANALYZER)
     pool = None
     if TRANSPORTS[served_task.transport].uses_pool:
-        pool = ProcessPoolExecutor(processes, get_context("spawn"), end_with, (os.getpid(),))
+        pool = ProcessPoolExecutor(processes, workers_context("croupier.service.wire.transports"), end_with_parent)
     try:
         population = RemotePopulation(served_task, kept, role_key, pool=pool)
     except WireError as problem:

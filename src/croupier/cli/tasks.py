@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache, partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,7 +27,7 @@ from ..statistics import Answer, Description, Evaluation
 from ..statistics.histogram import HistogramAnswer
 from ..table import TableModel, schema_from
 from ..validation import ArgumentError, Found, whole
-from .processes import DatabaseUrl, end_with, opened, record_act, sqlite_url, until_stopped
+from .processes import DatabaseUrl, end_with_parent, opened, record_act, sqlite_url, until_stopped, workers_context
 from .tables import left_out_of
 from .terminal import messages, say
 
@@ -262,7 +260,7 @@ def serve_analyzer(
 
     @cache
     def pool() -> Executor:
-        return ProcessPoolExecutor(processes, get_context("spawn"), end_with, (os.getpid(),))
+        return ProcessPoolExecutor(processes, workers_context("croupier.service.wire.transports"), end_with_parent)
 
     def pool_for(task: Task) -> Executor | None:
         return pool() if TRANSPORTS[task.transport].uses_pool else None

@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import chi2
+from scipy.special import gammaincinv
 
 from ..population import ArrayPopulation, Population
 from ..population.population import Batch, LeaveBlanks, Query, Question, Test, UnreachableError, deal, draw_lots
@@ -85,7 +85,7 @@ def noise_norms(plan: SumPlan, users: int, mean_of: float | None = None) -> tupl
 
 @lru_cache(maxsize=16)
 def _unit_norms(dim: int) -> tuple[float, float]:
-    ends = chi2.ppf([(1 - BAND) / 2, (1 + BAND) / 2], dim)
+    ends = 2 * gammaincinv(dim / 2, [(1 - BAND) / 2, (1 + BAND) / 2])  # quantiles of chi-squared
     return math.sqrt(ends[0]), math.sqrt(ends[1])
 
 

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
-from scipy.stats import chi2
+from scipy.special import chdtri, expit
 
 from ..population import Query
 from ..protocol import SumEstimate
@@ -208,4 +207,4 @@ class NewtonSums:
         if not moved.size:
             return True
         square = float(moved @ np.linalg.lstsq(step.covariance[known], moved, rcond=None)[0])
-        return square <= EARLIER_NOISE * float(chi2.isf(UNSETTLED_SHARE, moved.size))
+        return square <= EARLIER_NOISE * float(chdtri(moved.size, UNSETTLED_SHARE))

@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, ndtr
-from scipy.stats import chi2
+from scipy.special import chdtri, expit, ndtr
 
 from ..population import Query
 from ..protocol.sparse import symmetric_matrix
@@ -604,7 +603,7 @@ class ZoomLogit(Zoom):
         """Whether a round's weights are no further from the last ones than sampling and noise of the steps to both explain."""
         back = self.curvature * pooled.matrix(pooled.raised) @ self._way(seen, number, ROUNDS - 1)
         spread = sum(one.g_std**2 + max(one.v, 0.0) / (self.columns * self.in_round) for one in (seen[number - 1], seen[-2]))
-        return float(back @ back) <= spread * float(chi2.isf(chance, self.columns))
+        return float(back @ back) <= spread * float(chdtri(self.columns, chance))
 
     @staticmethod
     def _way(seen: Sequence[Seen], start: int, end: int) -> Floats:

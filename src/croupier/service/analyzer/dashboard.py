@@ -19,7 +19,7 @@ from importlib.resources import files
 from itertools import groupby
 from typing import Any
 
-from scipy.stats import chi2
+from scipy.special import gammaincinv
 
 from ... import __version__
 from ...optimizer.phases import Phase, Schedule
@@ -298,7 +298,7 @@ def is_noise_alone(task: Task, answered: Sequence[Answered]) -> bool:
         return False
     dims = sum(phase.plan.dim for _, phase in rounds)
     squares = sum((entry.length / noise_length(phase, entry.users)) ** 2 * phase.plan.dim for entry, phase in rounds)
-    return bool(squares <= chi2.ppf(_ALL_BUT, dims))
+    return bool(squares <= 2 * gammaincinv(dims / 2, _ALL_BUT))
 
 
 def noise_words(task: Task, answered: Sequence[Answered]) -> list[list[str]]:

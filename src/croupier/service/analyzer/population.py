@@ -33,8 +33,8 @@ from ..wire.enrolment import PREFIX_BYTES, is_token
 from ..wire.task import Answered, RoundLostError, Task, TaskRound, TooManyBadReportsError, fewest, most_excluded
 from ..wire.transports import TRANSPORTS, Release, SealedBatch, block_digest
 
-# The analyzer's tables: rounds and their counts, and nobody. Where rounds have blocks, each block has a row of its own, with the
-# round's document and key.
+# The analyzer's tables: rounds and their counts, and nobody. Where rounds have blocks, each block has a row of its own with the
+# round's key; the document, which may be long, is in the first one's.
 
 ANALYZER = role_tables()
 asked = Table(
@@ -303,6 +303,8 @@ class RemotePopulation:
         self.page: str | None = None  # the answer to a question, as a page, once there is one
         self._arrived = threading.Condition()
         self._stopped = False
+        self._lots: dict[bytes, int] = {}  # by what their reports are bound to, of the rounds that were looked at
+        self._looked = 0  # the last lot of those
 
     @property
     def users(self) -> int:
@@ -354,9 +356,19 @@ class RemotePopulation:
         """Return the round that is waited for, as its signed document."""
         columns = asked.c
         with self.store.look() as connection:
+            last = connection.execute(select(func.max(columns.number))).scalar()
+            if last is None:
+                return None
+            lots = self.task.lots_of(self.task.lot(last)[0])  # rounds are asked one after the other: no other one is open
             open_ones = columns.key.is_not(None) & columns.ones.is_(None) & columns.batch.is_(None) & columns.spoiled.is_(None)
-            stored = connection.execute(select(columns.document).where(open_ones).limit(1)).scalar()
-        return None if stored is None else Document.from_bytes(stored)
+            here = columns.number >= lots[0]
+            waits = connection.execute(select(columns.number).where(here & open_ones).limit(1)).scalar() is not None
+            return self._document(connection, last) if waits else None
+
+    def _document(self, connection: Connection, lot: int) -> Document:
+        """The document of the round that a lot is of."""
+        first = self.task.lots_of(self.task.lot(lot)[0])[0]
+        return Document.from_bytes(connection.execute(select(asked.c.document).where(asked.c.number == first)).scalar_one())
 
     def spoiled(self) -> str | None:
         """Return why the task has ended before its time: a batch had too many bad reports, or a question has no answer."""
@@ -455,10 +467,11 @@ class RemotePopulation:
         """Write down what is in the batch: its counts, or which reports are left out. Either way its key goes."""
         here = asked.c.id == name
         with self.store.look() as connection:
-            number, document, private = connection.execute(select(asked.c.number, asked.c.document, asked.c.key).where(here)).one()
+            number, private = connection.execute(select(asked.c.number, asked.c.key).where(here)).one()
+            document = self._document(connection, number)
         if private is None:  # it was opened: the database was gone before it could say so
             return
-        task_round = self._part(Document.from_bytes(document), number)
+        task_round = self._part(document, number)
         open_batch(self.store, self.task, task_round, data, X25519PrivateKey.from_private_bytes(private), self._key, self._pool)
 
     def wait_until(self, moment: float) -> None:
@@ -489,18 +502,20 @@ class RemotePopulation:
                 remedy = "Go on with the run that asked the others; another run needs a task and a store of its own."
                 done = number - 1 and self.task.lot(number - 1)[0]
                 raise ArgumentError("question.number", question.number, f"{done + 1}, the task's next round", remedy)
-            values = {"document": task_round.document(self._key).to_bytes(), "key": private.private_bytes_raw()}
-            rows = [{"id": part.batch, "number": part.lot(self.task)} | values for part in parts]
+            document, key = task_round.document(self._key).to_bytes(), private.private_bytes_raw()
+            lots = zip(parts, self.task.lots_of(question.number), strict=True)
+            rows = [{"id": part.batch, "number": lot, "key": key, "document": b""} for part, lot in lots]
+            rows[0]["document"] = document
             connection.execute(insert(asked), rows)
         return parts[question.block].batch
 
     def _estimate(self, name: str, question: Question) -> SumEstimate | None:
         with self.store.look() as connection:
-            query = select(asked.c.ones, asked.c.users, asked.c.document).where(asked.c.id == name)
-            row = connection.execute(query).one()
-        if row.ones is None:
-            return None
-        return estimate_of(row.ones, row.users, question.plan, Document.from_bytes(row.document), question.block)
+            row = connection.execute(select(asked.c.ones, asked.c.users, asked.c.number).where(asked.c.id == name)).one()
+            if row.ones is None:
+                return None
+            document = self._document(connection, row.number)
+        return estimate_of(row.ones, row.users, question.plan, document, question.block)
 
     def _part(self, document: Document, lot: int) -> TaskRound:
         """The round of a document, with the block that a lot is of where there are any."""
@@ -510,9 +525,17 @@ class RemotePopulation:
     def _named(self, digest: bytes) -> TaskRound:
         """What a batch is about, by what its reports are bound to: the round that is waited for, or one before, and the block."""
         with self.store.look() as connection:
-            rows = connection.execute(select(asked.c.document, asked.c.number)).all()
-        for stored, lot in rows:
-            document, (_, block) = Document.from_bytes(stored), self.task.lot(lot)
-            if block_digest(document.digest, block) == digest:
-                return self._part(document, lot)
-        raise WireError("a batch of no round of this task")
+            if digest not in self._lots:
+                self._look_for_lots(connection)
+            if (lot := self._lots.get(digest)) is None:
+                raise WireError("a batch of no round of this task")
+            return self._part(self._document(connection, lot), lot)
+
+    def _look_for_lots(self, connection: Connection) -> None:
+        """Learn the lots of rounds that were asked since the last look; each document is read once, as it never changes."""
+        last = connection.execute(select(func.max(asked.c.number))).scalar() or 0
+        while self._looked < last:
+            lots = self.task.lots_of(self.task.lot(self._looked + 1)[0])
+            digest = self._document(connection, lots[0]).digest
+            self._lots |= {block_digest(digest, self.task.lot(lot)[1]): lot for lot in lots}
+            self._looked = lots[-1]

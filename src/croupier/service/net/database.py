@@ -34,7 +34,7 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.schema import CreateSchema
 
 from ..wire.documents import Document, WireError
@@ -172,19 +172,27 @@ class Database:
     def trouble(self) -> str:
         """Why nothing can be written now; empty if it can. It is tried, at most every few seconds."""
         when, found = self._checked
-        if time.monotonic() < when + _CHECKED:
+        if (now := time.monotonic()) < when + _CHECKED:
             return found
         found = ""
         file = self.engine.url.database
         try:
             if self.engine.dialect.name == "sqlite" and file and shutil.disk_usage(os.path.dirname(file) or ".").free < _LEAST_FREE:
                 found = f"less than {_LEAST_FREE >> 20} MiB left on the disk"
-            with self.begin() as connection:
-                connection.execute(update(self._version).values(version=self._version.c.version))
+            try:
+                self._rewrite_version()
+            except DBAPIError as problem:
+                if not problem.connection_invalidated:
+                    raise
+                self._rewrite_version()  # the connection was of a server that has been restarted since: by a new one
         except (SQLAlchemyError, OSError) as problem:
             found = f"the database cannot be written to ({type(problem).__name__})"
-        self._checked = time.monotonic(), found
+        self._checked = now, found  # as it was when the look began: later it may have changed
         return found
+
+    def _rewrite_version(self) -> None:
+        with self.begin() as connection:
+            connection.execute(update(self._version).values(version=self._version.c.version))
 
     def wipe(self) -> None:
         """Take what was deleted out of SQLite's log too, which would keep it for as long as nothing is written over it.

@@ -725,7 +725,15 @@ def role_app(
 
     def looked() -> tuple[str, list[str]]:
         trouble = "; ".join(filter(None, [store.trouble(), loop.trouble() if loop else ""]))
-        return trouble, [*([loop.said()] if loop else []), *(said() if said and not trouble else [])]
+        lines = [loop.said()] if loop else []
+        if trouble or said is None:
+            return trouble, lines
+        try:
+            return "", lines + said()
+        except SQLAlchemyError:  # the connection may be of a database server that was restarted since: by a new one
+            with suppress(SQLAlchemyError):
+                return "", lines + said()
+        return "the database cannot be read", lines
 
     @app.get("/healthz")
     async def health() -> Response:
