@@ -48,7 +48,7 @@ def table_task(about: str) -> dict:
     parameters = {"epsilon": 8.0, "interactivity": "sequential", "honest": 0.9, "invalid": "blank", "rounds": 1} | more
     request = Request(about, parameters, 1e-2)
     estimator = request.estimator(facts, 40)
-    estimator.lots, estimator._exclusions = "open", True
+    estimator.lots, estimator._exclusions, estimator._stages = "open", True, False
     features = len(records_to_dict(facts, request)["features"])
     records = records_to_dict(facts, request)
     query = TrainingQuery(estimator.problem_for(features), records)

@@ -223,7 +223,7 @@ export async function checkVectors({ parts, fromHex, toHex, ...client }, load) {
   });
   accounting.lots_plans.forEach((one, place) => {
     const words = typedList("accounting").get("lots_plans")[place].get("plan");
-    const { guarantee, delta } = parts.readLots(words, words.get("one_round"));
+    const { guarantee, delta } = parts.readLots(words, [words.get("one_round")]);
     near("slack of secret lots", [guarantee.slack], [one.slack], 1e-6);
     near("epsilon of secret lots", [client.epsilonOf(guarantee, delta)], [one.epsilon], 1e-4);
     near("epsilon of lots that are known", [client.epsilonOf(guarantee.watched, delta)], [one.if_watched], 1e-6);
