@@ -264,9 +264,10 @@ def plan_words(task: Task, number: int) -> list[list[str]]:
 
 def all_plan_words(task: Task) -> list[list[str]]:
     """The same of all phases: the first one's, and what differs in later ones."""
-    first = plan_words(task, 1)
-    later = [[number, *row] for number in range(2, len(task.schedule.phases) + 1) for row in plan_words(task, number)]
-    return first + [[f"phase {number}: {name}", text] for number, name, text in later if [name, text] not in first]
+    first, rows = plan_words(task, 1), list[list[str]]()
+    for number in range(2, len(task.schedule.phases) + 1):
+        rows += [[f"phase {number}: {name}", text] for name, text in plan_words(task, number) if [name, text] not in first]
+    return first + rows
 
 
 def _block_words(phase: Phase) -> str:
