@@ -140,7 +140,7 @@ def test_public_facts_alone_choose():
     assert all(phase.plan.inflation <= 1.05 for phase in quiet.phases)
     deployed = ShuffleLogisticRegression(classes=[0, 1], feature_norm=1.0)
     deployed._exclusions = True
+    assert [phase.algorithm for phase in deployed.plan(20_000, 10).phases] == ["moments", "descent"]
+    deployed._stages = False
     assert all(phase.share is None for phase in deployed.plan(20_000, 10).phases)
-    deployed.rule = "whitened"
-    with pytest.raises(ArgumentError, match="deployed"):
-        deployed.plan(20_000, 10)
+    assert deployed.problem_for(10).constant == 0

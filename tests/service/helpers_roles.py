@@ -72,14 +72,18 @@ class World:
         secret=None,
         pace=10.0,
         enroller=None,
+        loss=None,
+        constant=0.0,
         **asked,
     ) -> None:
         self.folder, self.users = folder, users
-        generator = np.random.default_rng(users)
+        generator, loss = np.random.default_rng(users), loss or cr.losses.Logistic()
         self.X = generator.normal(size=(users, dim)) / dim
         self.y = (self.X[:, 0] > 0).astype(float)
-        domain = cr.domains.Ball(dim=dim, radius=5.0)
-        problem = cr.Problem(loss=cr.losses.Logistic(), domain=domain, feature_norm=3.0)
+        if constant:
+            self.X[:, -1] = constant
+        domain = cr.domains.Ball(dim=dim * loss.outputs, radius=5.0)
+        problem = cr.Problem(loss=loss, domain=domain, feature_norm=3.0, constant=constant)
         options = {"epsilon": 8.0, "delta": 1e-2, "method": "acsa", "rounds": 3, "max_inflation": 1e9}
         chosen = cr.schedule(problem, users, **options | asked, lots="open" if secret is None else "secret")
         if premise is not None:  # a larger share is honest than the plans count on: the margin for reports that are left out

@@ -903,10 +903,16 @@ def test_a_task_that_names_no_transport_is_verified_as_long_as_its_reports_are_s
     short = loaded(tmp_path)
     assert short.task().transport == "verified-sum"
     assert short.estimator._transport == "verified"
-    length = short.task().most_report_bytes()
-    for most, chosen in ((length, "verified-sum"), (length - 1, "masked-sum")):
+    length, plain = short.task().most_report_bytes(), loaded(tmp_path, 'rule = "plain"').task().most_report_bytes()
+    assert plain < length
+    for most, chosen, stages in (
+        (length, "verified-sum", True),
+        (length - 1, "verified-sum", False),
+        (plain - 1, "masked-sum", True),
+    ):
         monkeypatch.setattr(task_words, "MOST_DEFAULT_BYTES", most)
-        assert loaded(tmp_path).task().transport == chosen
+        task = loaded(tmp_path).task()
+        assert (task.transport, task.stages) == (chosen, stages)
     assert loaded(tmp_path, 'transport = "messages"').task().transport == "messages"
 
 

@@ -48,7 +48,7 @@ def table_task(about: str) -> dict:
     parameters = {"epsilon": 8.0, "interactivity": "sequential", "honest": 0.9, "invalid": "blank", "rounds": 1} | more
     request = Request(about, parameters, 1e-2)
     estimator = request.estimator(facts, 40)
-    estimator.lots, estimator._exclusions = "open", True
+    estimator.lots, estimator._exclusions, estimator._stages = "open", True, False
     features = len(records_to_dict(facts, request)["features"])
     records = records_to_dict(facts, request)
     query = TrainingQuery(estimator.problem_for(features), records)
@@ -100,7 +100,22 @@ def originals(folder) -> list[tuple[int, dict]]:
         (REFUSAL, {"task": DIGEST, "reason": "rounds of 3 are too small"}),
         (HEARD, {"task": DIGEST}),
         (TASK, secret_values(60, blocks=2)),
+        *[(TASK, secret_values(rule=rule)) for rule in ("whitened", "centred")] * 2,
     ]
+
+
+def staged_rounds() -> tuple[dict, list[dict]]:
+    """The words of a task with stages, and of rounds of it: about rows, and in coordinates of both kinds."""
+    words = secret_values(rule="whitened")
+    common = of_vectors("round") | {"task": words["id"]}
+    one, five = "0000803f", [0.5, -1.0, 0.25, 0.0, 1.0]
+    later = common | {"number": 2, "phase": 2, "theta": five}
+    rounds = [
+        common | {"number": 1, "phase": 1, "theta": [0.0]},
+        later | {"coordinates": {"turn": one * 25}},
+        later | {"coordinates": {"turn": one * 5, "centre": one * 4 + "00000000"}},
+    ]
+    return words, rounds
 
 
 def changed(words: dict, generator) -> dict:
@@ -168,10 +183,7 @@ def mutants(kind: int, words: dict, count: int, generator) -> list[Document]:
         made = changed(words, generator)
         if made and generator.random() < 0.1:
             made = changed(made, generator)
-        phase = made.get("schedule", {}) if kind == TASK else {}
-        phases = phase.get("phases") if isinstance(phase, dict) else None
-        if isinstance(phases, list) and phases and isinstance(phases[0], dict) and isinstance(phases[0].get("lots"), dict):
-            phases[0]["plan"] = phases[0]["lots"].get("one_round")  # otherwise they would differ, and nothing else be looked at
+        share_lots(made.get("schedule") if kind == TASK else None)
         if kind == TASK and "id" in made and generator.random() < 0.97:
             made["id"] = sha256(
                 json.dumps({k: v for k, v in made.items() if k != "id"}, sort_keys=True, separators=(",", ":")).encode()
@@ -181,6 +193,18 @@ def mutants(kind: int, words: dict, count: int, generator) -> list[Document]:
             text = bent(text, generator)
         documents.append(Document(kind, text, ANALYZER.sign(signed_bytes(kind, text))))
     return documents
+
+
+def share_lots(schedule) -> None:
+    """Give all phases the lots of the first, and the plans of these: otherwise they would differ, and nothing else be looked at."""
+    phases = schedule.get("phases") if isinstance(schedule, dict) else None
+    lots = phases[0].get("lots") if isinstance(phases, list) and phases and isinstance(phases[0], dict) else None
+    if not isinstance(lots, dict) or not all(isinstance(phase, dict) for phase in phases):
+        return
+    stages = lots.get("opening", [])
+    plans = [stage.get("plan") if isinstance(stage, dict) else None for stage in stages] if isinstance(stages, list) else []
+    for phase, plan in zip(phases, [*plans, lots.get("one_round")], strict=False):
+        phase.update(plan=plan, lots=lots)
 
 
 def refused_here(document: Document, task: Task) -> str | None:
@@ -199,10 +223,9 @@ def refused_here(document: Document, task: Task) -> str | None:
     return None
 
 
-def check(documents: list[Document]) -> tuple[int, list[str]]:
-    """How many documents both clients take, and those of which they think differently."""
-    words = of_vectors("task")
-    origin = Document.signed(TASK, words, ANALYZER)
+def check(documents: list[Document], words: dict | None = None) -> tuple[int, list[str]]:
+    """How many documents both clients take, rounds as those of a task with these words, and those they think differently of."""
+    origin = Document.signed(TASK, words or of_vectors("task"), ANALYZER)
     task = Task.read(origin, KEY)
     given = [{"kind": one.kind, "document": one.to_bytes().hex()} for one in documents]
     answers = asked("documents", documents=given, key=KEY.public_bytes_raw().hex(), task=origin.to_bytes().hex())
@@ -224,6 +247,11 @@ def run(folder, each: int, seed: int) -> None:
         documents += [Document(kind, canonical(words), ANALYZER.sign(signed_bytes(kind, canonical(words))))]
         documents += mutants(kind, words, each, generator)
     taken, apart = check(documents)
+    staged, rounds = staged_rounds()
+    kinds = [one for words in rounds for one in (signed_again(ROUND, words), *mutants(ROUND, words, 3 * each, generator))]
+    more, others = check(kinds, staged)
+    assert more >= len(rounds)
+    documents, taken, apart = documents + kinds, taken + more, apart + others
     total = len(documents)
     print(f"{total} documents, {taken} of them taken by both clients, {len(apart)} by one alone")
     assert not apart, "\n\n".join(apart[:8])
@@ -245,6 +273,8 @@ ATTACKS = {
     "a reason that turns the writing": (END, lambda words: words.update(reason="a\u202eb")),
     "a whole number that is no float": (TASK, lambda words: words["schedule"].update(bound=2**53)),
     "too few people": (TASK, lambda words: words.update(users=0)),
+    "coordinates where rows are taken as they come": (ROUND, lambda words: words.update(coordinates={"turn": "0000803f" * 2})),
+    "a stage of open rounds": (TASK, lambda words: words["schedule"]["phases"][0].update(share=0.1)),
 }
 NONSENSE = [
     {"epsilon": "much"},

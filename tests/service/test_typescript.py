@@ -60,7 +60,7 @@ def test_the_vectors_are_those_that_python_makes():
         # A clipped vector's length is added up in numpy's order, which another processor may have another of.
         assert np.allclose(one["exact"], other["exact"], rtol=1e-14, atol=0)
         assert one["clipped"] or (one["exact"], one["counts"]) == (other["exact"], other["counts"])
-    for part, name in (("gradients", "gradient"), ("rows", "rows")):
+    for part, name in (("gradients", "gradient"), ("stages", "vector"), ("rows", "rows")):
         for one, other in zip(made[part], stored[part], strict=True):
             assert np.allclose(one[name], other[name], rtol=1e-6, atol=1e-12)
     for one, other in zip(made["accounting"]["lots"], stored["accounting"]["lots"], strict=True):
@@ -177,11 +177,18 @@ def fuzzed(values: dict, count: int, seed: int) -> list[Document]:
     generator, documents = np.random.default_rng(seed), []
     for _ in range(count):
         changed = json.loads(json.dumps(values))
-        (phase,) = changed["schedule"]["phases"] if "secret" in values else [{}]
-        if "lots" in phase and generator.random() < 0.25:
-            phase["lots"] = mutated(phase["lots"], generator)
-        elif "lots" in phase and generator.random() < 0.25:
-            phase["plan"] = phase["lots"]["one_round"] = mutated(phase["plan"], generator)
+        phases = changed["schedule"]["phases"] if "secret" in values else [{}]
+        last = phases[-1]
+        if "lots" in last and generator.random() < 0.25:
+            for phase, lots in zip(phases, [mutated(last["lots"], generator)] * len(phases), strict=True):
+                phase["lots"] = lots
+        elif "lots" in last and generator.random() < 0.25:
+            stages, which = last["lots"].get("opening", []), int(generator.integers(len(phases)))
+            plan = phases[which]["plan"] = mutated(phases[which]["plan"], generator)
+            place, name = (last["lots"], "one_round") if which == len(stages) else (stages[which], "plan")
+            place[name] = plan
+            for phase in phases:
+                phase["lots"] = last["lots"]
         else:
             changed = mutated(values, generator)
         if "id" in changed and generator.random() < 0.97:
@@ -190,11 +197,13 @@ def fuzzed(values: dict, count: int, seed: int) -> list[Document]:
     return documents
 
 
-def secret_values(dim: int = 5, counted: bool = False, blocks: int = 1) -> dict:
+def secret_values(dim: int = 5, counted: bool = False, blocks: int = 1, rule: str = "plain") -> dict:
     """The words of a task with secret lots, of whose users not all come, and whose reports may be left out."""
-    problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=dim, radius=5.0), feature_norm=3.0)
+    about = {"feature_norm": 3.0, "constant": 0.0 if rule == "plain" else 1.0}
+    problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=dim, radius=5.0), **about)
     asked_for = {"epsilon": 1.0, "delta": 1e-2, "method": "acsa", "rounds": 3, "max_inflation": 1.1, "honest": 0.95}
-    asked_for |= {"rule": "plain", "lots": "secret", "exclusions": True, "blocks": blocks}
+    asked_for |= {"rule": rule, "lots": "secret", "exclusions": True, "blocks": blocks}
+    asked_for["method"] = "acsa" if rule == "plain" else "auto"
     chosen = cr.schedule(problem, 90, **asked_for).with_turnout(0.8)
     enroller = None
     if counted:  # by an enroller that signs tokens for blanks
@@ -206,13 +215,16 @@ def secret_values(dim: int = 5, counted: bool = False, blocks: int = 1) -> dict:
 
 
 @needs_node
-@pytest.mark.parametrize("lots", ["open", "secret", "secret and counted", "secret and rotated", "secret and in blocks"])
+@pytest.mark.parametrize(
+    "lots", ["open", "secret", "secret and counted", "secret and rotated", "secret and in blocks", "secret, counted and in stages"]
+)
 def test_a_changed_task_is_never_taken_that_python_refuses(lots):
     if lots == "open":
         values = json.loads(json.loads((VECTORS / "documents.json").read_text())["task"]["text"])
     else:
         rotated, cut = lots in ("secret and rotated", "secret and in blocks"), lots == "secret and in blocks"
-        values = secret_values(60 if rotated else 5, lots == "secret and counted", 2 if cut else 1)
+        rule = "whitened" if lots.endswith("stages") else "plain"
+        values = secret_values(60 if rotated else 5, "counted" in lots, 2 if cut else 1, rule)
         assert ("range" in values["schedule"]["phases"][0]["plan"]) == rotated
         assert ("blocks" in values["schedule"]["phases"][0]["plan"]) == cut
     check_refusals(fuzzed(values, 400 if lots in ("open", "secret") else 200, seed=11))

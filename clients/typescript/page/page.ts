@@ -14,6 +14,7 @@ import {
   messagesOf,
   periodOf,
   periodText,
+  type Phase,
   type Problem,
   readLink,
   type Records,
@@ -275,7 +276,7 @@ class Page {
         ? []
         : ([["Vouched for by", `the enroller ${task.enroller.address}, which signs that you are a person and cannot tell which report is yours`]] as [string, string][])),
       ["You answer", often],
-      ["You send", `${count(task.dim)} noisy numbers from 0 to ${count(messagesOf(task.phases[0].plan))}`],
+      ["You send", [...new Set(task.phases.map((phase) => `${count(phase.plan.dim)} noisy numbers from 0 to ${count(messagesOf(phase.plan))}${askedWords(phase)}`))].join(", or ")],
       ["Task", shortened(task.id)],
     ];
     part("asked-facts").replaceChildren(...facts.flatMap(([name, value]) => [made("dt", name), made("dd", value)]));
@@ -454,9 +455,10 @@ class Page {
   #showLeaving(task: Task, { round, cover, report, randomized }: Leaving, records: Records): void {
     if (cover) return; // it says nothing
     let left = round;
-    const { plan } = task.phases.find((phase) => (left -= phase.rounds) <= 0) ?? task.phases[0];
+    const phase = task.phases.find((one) => (left -= one.rounds) <= 0) ?? task.phases[0];
+    const { plan } = phase;
     const { question } = task;
-    part("numbers").replaceChildren(...(question === null ? gradientRows(task, randomized) : numberRows(question, randomized)));
+    part("numbers").replaceChildren(...(question === null ? gradientRows(task, phase, randomized) : numberRows(question, randomized)));
     part("pictures").replaceChildren(...(question === null ? [] : pictures(question, randomized, records as readonly RecordValues[])));
     const people = count(plan.users);
     const opened =
@@ -501,16 +503,24 @@ function lengthWords(seconds: number): string {
   return `${count(rounded)} ${name}${rounded === 1 ? "" : "s"}`;
 }
 
-/** True and noisy numbers of a gradient, by the features that they belong to. */
-function gradientRows(task: Task, { said, sent }: Leaving["randomized"]): HTMLElement[] {
+/** What the rounds of a phase ask about rows, where they do. */
+const askedWords = ({ algorithm }: Pick<Phase, "algorithm">): string =>
+  algorithm === "mean" ? " about your record's numbers" : algorithm === "moments" ? " about products of your record's numbers" : "";
+
+/** True and noisy numbers of a gradient, or of what a round asks about rows, by the features that they belong to. */
+function gradientRows(task: Task, { algorithm, share }: Phase, { said, sent }: Leaving["randomized"]): HTMLElement[] {
   const { loss, features } = task.problem as Problem;
-  const columns = task.records === null ? [] : [...task.records.features, "constant"];
+  const columns = task.records === null ? [] : [...task.records.features, "constant", "target"];
   const classes = task.records !== null && "classes" in task.records.target ? task.records.target.classes : [];
+  const width = features + (loss.targetBound === undefined ? 0 : 1);
+  const pairs = algorithm === "moments" ? Array.from({ length: width }, (_, one) => Array.from({ length: width - one }, (_one, other) => [one, one + other])).flat() : [];
+  const mixed = algorithm !== "mean" && share !== null; // a coordinate is no column
   return Array.from(said, (number, place) => {
-    const name = columns[place % features] ?? `${place + 1}`;
+    const [one, other] = pairs[place] ?? [place % features];
+    const name = other !== undefined ? `${columns[one] ?? one + 1} times ${columns[other] ?? other + 1}` : mixed ? `direction ${one + 1}` : (columns[one] ?? `${place + 1}`);
     const row = made("tr");
     row.append(
-      made("th", loss.outputs > 1 ? `${classes[Math.floor(place / features)] ?? ""}: ${name}` : name, { scope: "row" }),
+      made("th", loss.outputs > 1 && pairs.length === 0 && algorithm !== "mean" ? `${classes[Math.floor(place / features)] ?? ""}: ${name}` : name, { scope: "row" }),
       made("td", number.toFixed(3)),
       made("td", sent[place].toFixed(1)),
     );

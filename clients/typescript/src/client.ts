@@ -9,7 +9,7 @@ import { type BudgetLimit, beyondBudget, budgetUse, type LedgerEntry, ledgerOf, 
 import { gaussianBound } from "./guarantee.ts";
 import { claimName, claimToken } from "./invitation.ts";
 import { parseJson } from "./json.ts";
-import { meanGradient, type Problem, type Row } from "./problem.ts";
+import { meanGradient, meanStage, type Problem, type Row } from "./problem.ts";
 import type { Counted } from "./question.ts";
 import { meanVector } from "./questions.ts";
 import { type RandomSource, secureRandom } from "./random.ts";
@@ -17,7 +17,7 @@ import type { RecordValues } from "./records.ts";
 import { requirePrivateWay } from "./addresses.ts";
 import { sealedReport } from "./report.ts";
 import type { Entry, Store } from "./store.ts";
-import { boundTo, type End, lotsIn, mostAnswers, phaseOf, readEnd, readRound, readTask, roundsOf, slotOf, type Task, type TaskRound } from "./task.ts";
+import { boundTo, type End, hasBlocks, lotsIn, mostAnswers, phaseOf, readEnd, readRound, readTask, roundsOf, slotOf, type Task, type TaskRound } from "./task.ts";
 import { collectTokens, tokenOf, tokenSlot } from "./tokens.ts";
 
 const TOO_LATE = 410;
@@ -233,7 +233,7 @@ export class Client {
     if (waiting === null) {
       if (again) return null;
       await this.collect();
-      const lot = task.secret?.cover || task.phases[0].plan.blocks > 1 ? await this.#keptLot(task) : null;
+      const lot = task.secret?.cover || hasBlocks(task) ? await this.#keptLot(task) : null;
       const round = await this.round();
       if (round === null) return null;
       const came = now();
@@ -257,8 +257,8 @@ export class Client {
       const { plan } = phaseOf(task, round);
       const random = cover ? secureRandom : (this.#options.random ?? secureRandom);
       const noisy = randomized(gradient ?? new Float64Array(plan.dim), plan, random, round.digest, block ?? 0);
-      const first = block === null ? roundsOf(task, round.phase)[0] : 1;
-      const tokenAt = task.enroller === null ? undefined : tokenSlot(task.interactivity, task.secret !== null, block === null ? round.number : lotsIn(task, round.number)[0] + block, first);
+      const [place, first] = task.secret === null ? [round.number, roundsOf(task, round.phase)[0]] : [lotsIn(task, round.number)[0] + (block ?? 0), 1];
+      const tokenAt = task.enroller === null ? undefined : tokenSlot(task.interactivity, task.secret !== null, place, first);
       const token = tokenAt === undefined ? undefined : await tokenOf(store, task.id, tokenAt);
       const report = await sealedReport(task.transport, boundTo(round, block), noisy.counts, plan, round.key, token);
       const entry = this.#entry(slot, task, round.number, round.phase, entries);
@@ -527,13 +527,14 @@ const LONGEST_WAIT = 1e13;
 function readLot(data: Bytes, task: Task): Lot {
   if (data.length !== LOT_BYTES) throw new WireError("a lot that is not one");
   const words = object("lot", parseJson(new TextDecoder("utf-8", { fatal: true }).decode(data)));
-  const { blocks } = task.phases[0].plan;
-  const told = words.get("round") ?? null;
-  const one = told !== null && blocks > 1; // of which blocks
-  names("lot", words, one ? ["round", "block", "wait"] : ["round", "wait"]);
   const rounds = task.phases.reduce((sum, phase) => sum + phase.rounds, 0);
+  const told = words.get("round") ?? null;
+  const round = told === null ? null : whole("lot.round", told, { atLeast: 1, atMost: rounds });
+  const blocks = round === null ? 1 : lotsIn(task, round)[1];
+  const one = blocks > 1;
+  names("lot", words, one ? ["round", "block", "wait"] : ["round", "wait"]);
   return {
-    round: told === null ? null : whole("lot.round", told, { atLeast: 1, atMost: rounds }),
+    round,
     wait: real("lot.wait", words.get("wait"), { atLeast: 0, atMost: LONGEST_WAIT }),
     ...(one && { block: whole("lot.block", words.get("block"), { atLeast: 0, atMost: blocks - 1 }) }),
   };
@@ -560,13 +561,20 @@ function latest(task: Task, entries: readonly Entry[]): Counted | null {
   return kept.reduce<Counted | null>((most, one) => (most === null || one.until > most.until ? one : most), null);
 }
 
-/** What a user answers, not yet clipped or randomized: a question's vector, or the mean gradient. */
+/** What a user answers, not yet clipped or randomized: a question's vector, the mean gradient, or the mean of what a stage asks. */
 function vectorOf(task: Task, round: TaskRound, records: Records): Float64Array {
   if (task.question !== null) {
     if (records.some((record) => record.x instanceof Float64Array)) throw new RecordError("this task asks about columns: give values by their names");
     return meanVector(task.question, records as readonly RecordValues[]);
   }
-  return meanGradient(task.problem as Problem, round.theta, rowsOf(task, records), phaseOf(task, round).smoothing, task.blanks);
+  const [problem, phase, rows] = [task.problem as Problem, phaseOf(task, round), rowsOf(task, records)];
+  const { algorithm, share, smoothing, plan } = phase;
+  const mean =
+    share === null
+      ? meanGradient(problem, round.theta, rows, smoothing, task.blanks)
+      : meanStage(problem, { algorithm, share, norm: plan.norm }, round.theta, round.coordinates, rows, task.blanks);
+  // numbers of the analyzer that make it overflow: an answer is sent all the same, whatever the record is
+  return mean.every(Number.isFinite) ? mean : new Float64Array(mean.length);
 }
 
 /** Rows of records, by the task's own words where they are values of its columns. */

@@ -38,19 +38,20 @@ export const pureGuarantee = (epsilon: number, delta: number, rounds: number): G
 export const repeated = (one: Guarantee, rounds: number): Guarantee =>
   gaussianGuarantee(one.mu * Math.sqrt(rounds) * (rounds > 1 ? ROUND_UP : 1), one.slack * rounds, one.neighbours);
 
-/** No better than any of these, each user being in one of them. */
-export const worstOf = (every: readonly Guarantee[]): Guarantee =>
-  every.length === 1
-    ? every[0]
-    : {
-        ...gaussianGuarantee(Math.max(...every.map((one) => one.mu)), Math.max(...every.map((one) => one.slack)), every[0].neighbours),
-        ...(every.some((one) => one.pure) && {
-          pure: {
-            epsilon: Math.max(...every.map((one) => one.pure?.epsilon ?? 0)),
-            rounds: Math.max(...every.map((one) => one.pure?.rounds ?? 0)),
-          },
-        }),
-      };
+/** No better than any of these, each user being in one of them. Lots are shared by all phases, so that there is no worst of several. */
+export function worstOf(every: readonly Guarantee[]): Guarantee {
+  if (every.length === 1) return every[0];
+  if (every.some((one) => one.allocation !== null || one.watched !== null)) throw new Error("secret lots have one guarantee");
+  return {
+    ...gaussianGuarantee(Math.max(...every.map((one) => one.mu)), Math.max(...every.map((one) => one.slack)), every[0].neighbours),
+    ...(every.some((one) => one.pure) && {
+      pure: {
+        epsilon: Math.max(...every.map((one) => one.pure?.epsilon ?? 0)),
+        rounds: Math.max(...every.map((one) => one.pure?.rounds ?? 0)),
+      },
+    }),
+  };
+}
 
 /** The smallest delta that is proved at this epsilon, rounded up. */
 export function deltaOf(guarantee: Guarantee, epsilon: number): number {

@@ -13,8 +13,12 @@ export interface Loss {
   slope(scores: number[], targets: number[]): number[];
   /** The derivative of the Moreau envelope, q = |x|^2 / beta > 0. */
   proxSlope(scores: number[], targets: number[], q: number): number[];
+  /** The derivative, shortened to `limit`; of a loss of classes by one factor for every label. */
+  cappedSlope(scores: number[], targets: number[], limit: number): number[];
   /** A bound on the norm of the slope, where the norm of the scores is at most this. */
   slopeBound(scoreBound: number): number;
+  /** What targets are clipped to, where second moments of rows have them beside the rows. */
+  targetBound?: number;
 }
 
 const NEWTON_STEPS = 60;
@@ -33,6 +37,17 @@ export function wrightOmega(x: number): number {
   return w;
 }
 
+const length = (slopes: number[]): number => Math.sqrt(slopes.reduce((sum, slope) => sum + slope * slope, 0));
+/** The least normal number: what a length is divided by at least. */
+export const TINY = 2.2250738585072014e-308;
+
+/** Of a loss without classes: what is too long is shortened. */
+const shortened = (slope: (scores: number[], targets: number[]) => number[]): Loss["cappedSlope"] => (scores, targets, limit) => {
+  const slopes = slope(scores, targets);
+  const factor = Math.min(1, limit / Math.max(length(slopes), TINY));
+  return slopes.map((one) => one * factor);
+};
+
 type Single = (z: number, y: number) => number;
 type SingleProx = (z: number, y: number, q: number) => number;
 
@@ -41,6 +56,10 @@ const margin = (kind: string, slope: Single, prox: SingleProx, bound: (b: number
   outputs: 1,
   targets: (label) => (label === 1 ? [1] : label === 0 || label === -1 ? [-1] : null),
   slope: ([z], [y]) => [slope(z, y)],
+  // the slopes of the two labels are as long as s and 1 - s: the longer one decides for both
+  cappedSlope: kind.endsWith("Logistic")
+    ? ([z], [y], limit) => [-y * expit(-y * z) * Math.min(1, limit / expit(Math.abs(z)))]
+    : shortened(([z], [y]) => [slope(z, y)]),
   proxSlope: ([z], [y], q) => [prox(z, y, q)],
   slopeBound: bound,
 });
@@ -50,6 +69,8 @@ const residual = (kind: string, slope: Single, prox: SingleProx, bound: (b: numb
   outputs: 1,
   targets: (label) => (Number.isFinite(label) ? [clip(label, -most, most)] : null),
   slope: ([z], [y]) => [slope(z, y)],
+  cappedSlope: shortened(([z], [y]) => [slope(z, y)]),
+  ...(kind === "Squared" && { targetBound: most }),
   proxSlope: ([z], [y], q) => [prox(z, y, q)],
   slopeBound: bound,
 });
@@ -79,6 +100,12 @@ function softmax(scores: number[]): number[] {
   return parts.map((part) => part / sum);
 }
 
+/** The length of p - e_k, for the class k for which it is longest. */
+function longest(p: number[]): number {
+  const squares = p.reduce((sum, part) => sum + part * part, 0);
+  return Math.sqrt(Math.max(squares - 2 * Math.min(...p) + 1, 0));
+}
+
 function multinomial(classes: number): Loss {
   return {
     kind: "Multinomial",
@@ -86,6 +113,11 @@ function multinomial(classes: number): Loss {
     targets: (label) =>
       Number.isInteger(label) && label >= 0 && label < classes ? Array.from({ length: classes }, (_, k) => Number(k === label)) : null,
     slope: (scores, targets) => softmax(scores).map((p, k) => p - targets[k]),
+    cappedSlope(scores, targets, limit) {
+      const p = softmax(scores);
+      const factor = Math.min(1, limit / longest(p));
+      return p.map((part, k) => (part - targets[k]) * factor);
+    },
     proxSlope(raw, targets, q) {
       // q p_j = omega(z_j + k), for the label's class omega(z_y + q + k); one k makes the p_j add up
       const most = Math.max(...raw);
@@ -121,11 +153,7 @@ function multinomial(classes: number): Loss {
 function cappedMultinomial(classes: number): Loss {
   const loss = multinomial(classes);
   const bound = Math.sqrt(1 - 1 / classes);
-  const factor = (scores: number[]): number => {
-    const p = softmax(scores);
-    const squares = p.reduce((sum, part) => sum + part * part, 0);
-    return bound / Math.max(bound, Math.sqrt(Math.max(squares - 2 * Math.min(...p) + 1, 0)));
-  };
+  const factor = (scores: number[]): number => bound / Math.max(bound, longest(softmax(scores)));
   return {
     ...loss,
     kind: "CappedMultinomial",
@@ -148,6 +176,8 @@ function weighted(loss: Loss, weights: number[]): Loss {
     targets: loss.targets,
     slope: (scores, targets) => loss.slope(scores, targets).map((s) => s * of(targets)),
     proxSlope: (scores, targets, q) => loss.proxSlope(scores, targets, q * of(targets)).map((s) => s * of(targets)),
+    // with the largest weight within the limit, and the factor the same for every label
+    cappedSlope: (scores, targets, limit) => loss.cappedSlope(scores, targets, limit / Math.max(...weights)).map((s) => s * of(targets)),
     slopeBound: (b) => Math.max(...weights) * loss.slopeBound(b),
   };
 }

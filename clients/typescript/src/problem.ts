@@ -1,9 +1,10 @@
-/** What a task minimises, and the gradient of a user's rows: what is clipped and randomized. */
-import { names, object, real } from "./checks.ts";
+/** What a task minimises, and what a user's rows say in a round: a gradient, or in first rounds something of the rows themselves. */
+import { fromHex } from "./bytes.ts";
+import { names, object, real, text } from "./checks.ts";
 import { dot } from "./encoding.ts";
 import { RecordError, WireError } from "./errors.ts";
 import type { Json } from "./json.ts";
-import { type Loss, readDomain, readLoss } from "./losses.ts";
+import { type Loss, readDomain, readLoss, TINY } from "./losses.ts";
 
 export interface Problem {
   loss: Loss;
@@ -12,19 +13,22 @@ export interface Problem {
   features: number;
   featureNorm: number;
   l2: number;
+  /** The last entry of every row, where rounds ask about rows; 0 where that is not said. */
+  constant: number;
 }
 
 export function readProblem(value: Json | undefined): Problem {
   const words = object("problem", value);
-  names("problem", words, ["loss", "domain", "feature_norm", "l2"]);
+  names("problem", words, ["loss", "domain", "feature_norm", "l2"], ["constant"]);
   const loss = readLoss(words.get("loss"));
   const domain = readDomain(words.get("domain"));
   const featureNorm = real("feature_norm", words.get("feature_norm"), { above: 0, atMost: 1e100 });
   const l2 = real("l2", words.get("l2"), { atLeast: 0 });
+  const constant = words.has("constant") ? real("constant", words.get("constant"), { above: 1e-100, below: featureNorm }) : 0;
   if (domain.dim % loss.outputs !== 0) throw new WireError("a domain whose dimension is no multiple of the loss's outputs");
   const lipschitz = loss.slopeBound(featureNorm * domain.normBound) * featureNorm + (l2 > 0 ? l2 * domain.normBound : 0);
   if (!Number.isFinite(lipschitz)) throw new WireError("a problem whose gradients have no public bound");
-  return { loss, dim: domain.dim, features: domain.dim / loss.outputs, featureNorm, l2 };
+  return { loss, dim: domain.dim, features: domain.dim / loss.outputs, featureNorm, l2, constant };
 }
 
 /** One row of features as the problem has them (the constant included), and its label or target. */
@@ -65,6 +69,106 @@ export function gradient(problem: Problem, theta: Float64Array, { x, y }: Row, s
     for (let place = 0; place < features; place += 1) made[k * features + place] = slope * row[place];
   });
   return l2 > 0 ? made.map((entry, place) => entry + l2 * point[place]) : made;
+}
+
+/** A linear map of rows that earlier rounds have found: x = turn (u - centre u_last / constant), a factor for each column or a matrix. */
+export interface Coordinates {
+  turn: Float64Array;
+  centre: Float64Array | null;
+}
+
+/** Numbers in single precision, little endian, as hex digits; finite ones. */
+function readSingles(name: string, value: Json | undefined): Float64Array {
+  const bytes = fromHex(text(name, value));
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  if (bytes.length % 4 !== 0) throw new WireError(`a round whose ${name} is not made of numbers`);
+  const numbers = Float64Array.from({ length: bytes.length / 4 }, (_, place) => view.getFloat32(4 * place, true));
+  if (!numbers.every(Number.isFinite)) throw new WireError(`a round whose ${name} is not finite`);
+  return numbers;
+}
+
+export function readCoordinates(value: Json | undefined, { features, constant }: Problem): Coordinates {
+  const words = object("coordinates", value);
+  names("coordinates", words, ["turn"], ["centre"]);
+  const turn = readSingles("coordinates.turn", words.get("turn"));
+  const centre = words.has("centre") ? readSingles("coordinates.centre", words.get("centre")) : null;
+  const fits = turn.length === features || turn.length === features ** 2;
+  if (!fits || (centre !== null && (centre.length !== features || constant === 0))) throw new WireError(`a round with coordinates of other rows than the task's, which have ${features} columns`);
+  return { turn, centre };
+}
+
+function seenIn({ turn, centre }: Coordinates, constant: number, row: Float64Array): Float64Array {
+  const along = centre === null ? 0 : row[row.length - 1] / constant;
+  const moved = centre === null ? row : row.map((entry, place) => entry - along * centre[place]);
+  if (turn.length === row.length) return moved.map((entry, place) => entry * turn[place]);
+  return row.map((_, place) => dot(moved, turn.subarray(place * row.length, (place + 1) * row.length)));
+}
+
+/** What the rounds of a phase ask, where phases ask different questions. */
+export interface Stage {
+  /** Of rows ("mean", "moments"), or of gradients. */
+  algorithm: string;
+  /** The part of a row's squared length that the constant has. */
+  share: number;
+  /** What gradients are shortened to. */
+  norm: number;
+}
+
+/** The part of a row's squared length that the target has beside it. */
+const TARGET_SHARE = 0.3;
+
+/** Coordinates of a vector of such a round. */
+export function stageDim({ loss, features, constant, dim }: Problem, { algorithm }: Pick<Stage, "algorithm">): number {
+  if (algorithm === "mean") return features - (constant > 0 ? 1 : 0);
+  const columns = features + (loss.targetBound === undefined ? 0 : 1);
+  return algorithm === "moments" ? (columns * (columns + 1)) / 2 : dim;
+}
+
+/** What one row says in a round of a stage; null where the row or label is not valid. */
+export function stageVector(problem: Problem, stage: Stage, theta: Float64Array, coordinates: Coordinates | null, { x, y }: Row): Float64Array | null {
+  const { loss, features, featureNorm, constant } = problem;
+  const targets = loss.targets(y);
+  if (x.length !== features) throw new RecordError(`a row of ${x.length} numbers where the task has ${features}`);
+  if (targets === null || !x.every(Number.isFinite)) return null;
+  const row = scaledDown(x, featureNorm);
+  if (coordinates !== null) {
+    const seen = seenIn(coordinates, constant, row);
+    const limit = stage.norm / Math.sqrt(Math.max(dot(seen, seen), TINY));
+    const scores = Array.from({ length: loss.outputs }, (_, k) => dot(row, theta.subarray(k * features, (k + 1) * features)));
+    const alike = stage.algorithm === "descent"; // one factor for all labels, or what is too long alone
+    const slopes = loss.cappedSlope(scores, targets, alike ? limit : Infinity);
+    const factor = alike ? 1 : limit / Math.max(limit, Math.sqrt(slopes.reduce((sum, slope) => sum + slope * slope, 0)));
+    return Float64Array.from(slopes.flatMap((slope) => Array.from(seen, (entry) => slope * factor * entry)));
+  }
+  const reach = constant > 0 ? Math.sqrt(1 - stage.share) / Math.sqrt(featureNorm ** 2 - constant ** 2) : 1 / featureNorm;
+  const scaled = scaledDown(row.map((entry, place) => entry * (constant > 0 && place === features - 1 ? Math.sqrt(stage.share) / constant : reach)), 1);
+  if (stage.algorithm === "mean") {
+    const back = Math.sqrt(1 - stage.share);
+    return scaledDown(scaled.slice(0, stageDim(problem, stage)).map((entry) => entry / back), 1);
+  }
+  let sent = scaled;
+  if (loss.targetBound !== undefined) {
+    const there = scaled.some((entry) => entry !== 0); // a row of zeros stands for a record that is not valid
+    const target = there ? Math.min(Math.max(targets[0] / loss.targetBound, -1), 1) : 0;
+    sent = Float64Array.of(...scaled.map((entry) => Math.sqrt(1 - TARGET_SHARE) * entry), Math.sqrt(TARGET_SHARE) * target);
+  }
+  const made: number[] = [];
+  for (let first = 0; first < sent.length; first += 1) {
+    for (let second = first; second < sent.length; second += 1) made.push(sent[first] * sent[second] * (first === second ? 1 : Math.SQRT2));
+  }
+  return Float64Array.from(made);
+}
+
+/** The mean of what rows say in a round of a stage; a row that is not valid says nothing, or is refused. */
+export function meanStage(problem: Problem, stage: Stage, theta: Float64Array, coordinates: Coordinates | null, rows: readonly Row[], blanks: boolean): Float64Array {
+  if (rows.length === 0) throw new RecordError("at least one record is needed");
+  const sum = new Float64Array(stageDim(problem, stage));
+  for (const row of rows) {
+    const one = stageVector(problem, stage, theta, coordinates, row);
+    if (one === null && !blanks) throw new RecordError("a record whose numbers or target the task does not take; nothing was sent");
+    one?.forEach((entry, place) => (sum[place] += entry));
+  }
+  return sum.map((entry) => entry / rows.length);
 }
 
 /**

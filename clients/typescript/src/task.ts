@@ -7,11 +7,11 @@ import { cleaned } from "./described.ts";
 import { END, ROUND, readDocument, TASK, taskId, verified } from "./documents.ts";
 import { WireError } from "./errors.ts";
 import { type Guarantee, worstOf } from "./guarantee.ts";
-import type { Json, JsonObject } from "./json.ts";
-import { type LotsPlan, readLots } from "./lots.ts";
+import { canonical, type Json, type JsonObject } from "./json.ts";
+import { type LotsPlan, lotsOf, readLots } from "./lots.ts";
 import { countWidth, packedBytes } from "./packing.ts";
 import { honestUsers, messagesOf, readPlan, type SumPlan } from "./plan.ts";
-import { type Problem, readProblem } from "./problem.ts";
+import { type Coordinates, type Problem, readCoordinates, readProblem, stageDim } from "./problem.ts";
 import type { Question } from "./question.ts";
 import { readQuestion } from "./questions.ts";
 import { coordinatesOf } from "./rotation.ts";
@@ -25,6 +25,8 @@ const LONGEST_PACE = 30;
 const FEWEST_PACES = 4;
 const MOST_ROUND_SECONDS = 1e7;
 const MOST_BATCH_BYTES = 500_000_000;
+/** Of a round's coordinates, eight a number. */
+const MOST_CHARACTERS = 1_000_000;
 export const SEALED_BIT = 49;
 export const SEALED_SEED = 80;
 
@@ -32,7 +34,13 @@ const TASK_WORDS = ["id", "name", "transport", "users", "problem", "schedule", "
 const PHASE_WORDS = ["algorithm", "rounds", "batch", "users", "step", "damping", "smoothing", "distance", "gradient_std", "bound", "plan"];
 const SCHEDULE_WORDS = ["method", "interactivity", "phases", "bound", "bound_on", "why"];
 
+const STEPS: Record<string, [step: boolean, damping: boolean]> = { acsa: [false, true], descent: [true, false], mean: [false, false], moments: [false, false] };
+
 export interface Phase {
+  /** "acsa" and "descent" ask for gradients, "mean" and "moments" about rows. */
+  algorithm: string;
+  /** The part of a row's squared length that the constant has, where rounds ask about rows or in other coordinates; null elsewhere. */
+  share: number | null;
   rounds: number;
   batch: number;
   users: number;
@@ -59,7 +67,7 @@ export interface Task {
   problem: Problem | null;
   /** What is asked in one round; null where a model is trained. */
   question: Question | null;
-  /** Coordinates that a user sends in one round. */
+  /** Coordinates of a gradient, or of the question's vector as it is sent in one round; other phases have others (`phases`). */
   dim: number;
   interactivity: "sequential" | "full";
   phases: Phase[];
@@ -83,6 +91,8 @@ export interface TaskRound {
   number: number;
   phase: number;
   theta: Float64Array;
+  /** In which gradients are asked for, where earlier rounds have found others than rows come in; else null. */
+  coordinates: Coordinates | null;
   key: Bytes;
   /** Of the document; a rotation follows from it. */
   digest: Bytes;
@@ -99,7 +109,10 @@ export async function readTask(data: Bytes, analyzer: Bytes): Promise<Task> {
   const problem = question === null ? readProblem(asked) : null;
   const dim = (question ?? problem)?.dim ?? 0;
   const schedule = readSchedule(values.get("schedule"), users, question);
-  if (schedule.phases.some(({ plan }) => plan.dim !== dim)) throw new WireError("a task whose plans do not fit it");
+  for (const phase of schedule.phases) {
+    if (isStage(phase)) requireStage(phase, problem);
+    if (phase.plan.dim !== (problem !== null && isStage(phase) ? stageDim(problem, phase) : dim)) throw new WireError("a task whose plans do not fit it");
+  }
   if (question?.stream && schedule.phases.some(({ plan }) => plan.range !== null)) throw new WireError("a plan with a rotation, which mixes the days of a stream");
   // each round of a stream sends one coordinate of the vector that the plan is for, with the same levels and noise
   if (question?.stream) schedule.phases = schedule.phases.map((phase) => ({ ...phase, plan: { ...phase.plan, dim: 1 } }));
@@ -164,10 +177,11 @@ function readSchedule(value: Json | undefined, users: number, question: Question
   const interactivity = oneOf("interactivity", words.get("interactivity"), ["sequential", "full"] as const);
   const honest = words.has("honest") ? real("honest", words.get("honest"), { above: 0, atMost: 1 }) : 1;
   const shortfall = words.has("shortfall") ? real("shortfall", words.get("shortfall"), { atLeast: 0, below: 1 }) : 0;
-  const phases = list("phases", words.get("phases")).map(readPhase);
-  if (phases.length === 0 || phases.reduce((sum, phase) => sum + phase.users, 0) > users) {
-    throw new WireError("a schedule for more users than the task has");
-  }
+  const phaseWords = list("phases", words.get("phases")).map((value) => object("phase", value));
+  const lots = sharedLots(phaseWords);
+  const phases = phaseWords.map((one) => readPhase(one, lots));
+  const needed = lots !== null ? Math.max(...phases.map((phase) => phase.users)) : phases.reduce((sum, phase) => sum + phase.users, 0);
+  if (phases.length === 0 || needed > users) throw new WireError("a schedule for more users than the task has");
   const full = interactivity === "full";
   if (question !== null) {
     checkAsked(question, phases, users);
@@ -181,29 +195,53 @@ function readSchedule(value: Json | undefined, users: number, question: Question
     if (phases.some(({ plan }) => plan.blocks > 1)) throw new WireError("a plan with blocks, which are drawn by secret lots alone, in open rounds");
     for (const phase of phases) checkPhase(phase, full, question?.stream?.rounds ?? phase.plan.rounds, users, honest, shortfall);
   }
-  const worst = worstOf(phases.map((phase) => phase.lots?.guarantee ?? phase.plan.guarantee));
+  const worst = lots?.guarantee ?? worstOf(phases.map((phase) => phase.plan.guarantee));
   return { interactivity, phases, honest, guarantee: { ...worst, slack: Math.min(1, worst.slack + shortfall) } };
 }
 
-function readPhase(value: Json): Phase {
-  const words: JsonObject = object("phase", value);
-  names("phase", words, PHASE_WORDS, ["paper_steps", "lots"]);
+/** The secret lots of a schedule, which all of its phases share; null where there are none. */
+function sharedLots(phases: readonly JsonObject[]): LotsPlan | null {
+  const told = phases.map((words) => words.get("lots") ?? null);
+  if (told.every((lots) => lots === null)) return null;
+  if (told.some((lots) => lots === null || canonical(lots) !== canonical(told[0] as Json))) throw new WireError("secret lots that phases do not share");
+  return readLots(told[0] as Json, phases.map((words) => words.get("plan")));
+}
+
+function readPhase(words: JsonObject, lots: LotsPlan | null): Phase {
+  names("phase", words, PHASE_WORDS, ["paper_steps", "lots", "share", "momentum"]);
   const algorithm = text("algorithm", words.get("algorithm"));
-  const [noStep, noDamping] = ["step", "damping"].map((name) => (words.get(name) ?? null) === null);
-  if (noStep !== (algorithm === "acsa") || noDamping !== (algorithm !== "acsa")) {
-    throw new WireError("a phase without a step for descent or a damping for acsa");
+  const given = ["step", "damping"].map((name) => (words.get(name) ?? null) !== null);
+  if (!Object.hasOwn(STEPS, algorithm) || STEPS[algorithm].some((wanted, place) => wanted !== given[place])) {
+    throw new WireError("a phase without a step for descent or a damping for acsa, or with one where it asks about rows");
   }
   const smoothing = words.get("smoothing") ?? null;
-  const lots = words.get("lots") ?? null;
+  const share = words.has("share") ? real("share", words.get("share"), { atLeast: 0, below: 1 }) : null;
+  const momentum = words.has("momentum") ? real("momentum", words.get("momentum"), { atLeast: 0, below: 1 }) : 0;
+  if (momentum > 0 && (!given[0] || share === null)) throw new WireError("a phase with momentum that is not descent in other coordinates");
   const plan = readPlan(words.get("plan"));
   return {
+    algorithm,
+    share,
     rounds: whole("phase.rounds", words.get("rounds"), { atLeast: 1 }),
     batch: whole("phase.batch", words.get("batch"), { atLeast: 1 }),
     users: whole("phase.users", words.get("users"), { atLeast: 1 }),
     smoothing: smoothing === null ? null : real("smoothing", smoothing, { above: 0 }),
     plan,
-    lots: lots === null ? null : readLots(lots, words.get("plan")),
+    lots,
   };
+}
+
+/** Whether its rounds ask about rows: later ones descend in the coordinates that are found from the answers. */
+export const opens = ({ algorithm }: Pick<Phase, "algorithm">): boolean => algorithm === "mean" || algorithm === "moments";
+
+/** Whether its rounds ask about rows, or for gradients in other coordinates than rows come in. */
+export const isStage = (phase: Pick<Phase, "algorithm" | "share">): boolean => opens(phase) || phase.share !== null;
+
+/** Refuse a stage that asks something else than rows and gradients of a linear model, in secret rounds; whatever it asks is clipped. */
+function requireStage({ algorithm, share, lots, smoothing }: Phase, problem: Problem | null): void {
+  if (problem === null || problem.l2 > 0 || share === null) throw new WireError("a task with stages that is not about a linear model without l2");
+  if (lots === null || smoothing !== null) throw new WireError("a task with stages in open rounds, or of a smoothed loss");
+  if (algorithm === "moments" && 8 * problem.features ** 2 > MOST_CHARACTERS) throw new WireError("a task whose rounds cannot state their coordinates");
 }
 
 /** Refuse a plan that counts on a smaller range than the question's own code keeps, or asks anybody twice. */
@@ -230,13 +268,10 @@ function checkPhase(phase: Phase, full: boolean, covered: number, users: number,
 }
 
 function checkLots(phases: Phase[], full: boolean, users: number, honest: number, shortfall: number): void {
-  const [phase] = phases;
-  const { lots } = phase;
-  if (lots === null || phases.length > 1 || full) throw new WireError("secret lots that are not of one sequential phase");
-  const fits = lots.rounds === phase.rounds && lots.users === phase.users && lots.oneRound.users === phase.batch;
-  if (!fits || phase.users !== users || lots.honest !== honest || shortfall !== 0) {
-    throw new WireError("secret lots that do not fit their phase");
-  }
+  const [{ lots }] = phases;
+  if (lots === null || full) throw new WireError("secret lots that are not of sequential phases");
+  const fits = phases.every((phase, place) => lots.stages[place].rounds === phase.rounds && lots.users === phase.users && lots.stages[place].plan.users === phase.batch);
+  if (!fits || lots.users !== users || lots.honest !== honest || shortfall !== 0) throw new WireError("secret lots that do not fit their phases");
   if (lots.neighbours !== "replace-one") throw new WireError("secret lots for other neighbours than replace-one");
 }
 
@@ -246,11 +281,16 @@ export function roundsOf(task: Task, phase: number): [number, number] {
   return [before + 1, before + task.phases[phase - 1].rounds];
 }
 
-/** The lots of a round, counted from 1 over all rounds: one, or one a block. Where lots are secret there is one phase. */
+/** The lots of a round, counted from 1 over all rounds: one, or one a block. */
 export function lotsIn(task: Task, round: number): [first: number, blocks: number] {
-  const { blocks } = task.phases[0].plan;
-  return [(round - 1) * blocks + 1, blocks];
+  let before = 0;
+  const place = task.phases.findIndex((phase) => round <= before + phase.rounds || ((before += phase.rounds), false));
+  const { blocks } = task.phases[place].plan;
+  return [lotsOf(task.phases.slice(0, place)) + (round - before - 1) * blocks + 1, blocks];
 }
+
+/** Whether a user sends a part of its vector in some round, so that its lot says which. */
+export const hasBlocks = (task: Task): boolean => task.phases.some(({ plan }) => plan.blocks > 1);
 
 /** What reports of a round are bound to: the digest of its document, or that of the block. */
 export const boundTo = ({ digest }: TaskRound, block: number | null): Bytes =>
@@ -289,15 +329,21 @@ export async function readEnd(data: Bytes, task: Task, analyzer: Bytes): Promise
 export async function readRound(data: Bytes, task: Task, analyzer: Bytes): Promise<TaskRound> {
   const document = readDocument(data);
   const values = await verified(document, ROUND, analyzer);
-  names("round", values, ["task", "id", "number", "phase", "theta", "key"]);
+  names("round", values, ["task", "id", "number", "phase", "theta", "key"], ["coordinates"]);
   const id = text("round.id", values.get("id"));
   if (!/^[0-9A-Za-z_-]{1,64}$/.test(id)) throw new WireError("a round whose id is not 1 to 64 letters and digits");
   const number = whole("round.number", values.get("number"), { atLeast: 1 });
   const phase = whole("round.phase", values.get("phase"), { atLeast: 1, atMost: task.phases.length });
   const theta = Float64Array.from(list("theta", values.get("theta")), (entry) => real("theta", entry));
-  if (values.get("task") !== task.id || theta.length !== (task.question?.parameters ?? task.dim)) throw new WireError("a round that is not of this task");
+  const asked = task.phases[phase - 1];
+  // an opening depends on nothing that was released
+  if (values.get("task") !== task.id || theta.length !== (opens(asked) ? 1 : (task.question?.parameters ?? task.dim))) throw new WireError("a round that is not of this task");
   const [first, last] = roundsOf(task, phase);
   if (number < first || number > last) throw new WireError("a round whose number is none of its phase's");
   const key = fromHex(text("round.key", values.get("key")), 32);
-  return { task: task.id, id, number, phase, theta, key, digest: document.digest };
+  if (values.has("coordinates") !== (asked.share !== null && !opens(asked))) {
+    throw new WireError("a round with coordinates where rows are taken as they come, or without where they are not");
+  }
+  const coordinates = values.has("coordinates") ? readCoordinates(values.get("coordinates"), task.problem as Problem) : null;
+  return { task: task.id, id, number, phase, theta, coordinates, key, digest: document.digest };
 }

@@ -9,6 +9,7 @@ import { list, names, object, text, whole } from "./checks.ts";
 import { randomBytes } from "./crypto.ts";
 import { InvitationError, ServerError, WireError } from "./errors.ts";
 import type { Json } from "./json.ts";
+import { lotsOf } from "./lots.ts";
 import type { Store, TokenRequest } from "./store.ts";
 
 const KEY_BITS = 2048;
@@ -42,7 +43,7 @@ export function readEnroller(value: Json | undefined, asked: Asked, transport: s
   if (new Set(keys.map((key) => key.toLowerCase())).size !== keys.length) throw new WireError("a task whose enroller has a key twice");
   const [{ lots }] = asked.phases;
   // with secret lots a token a lot, of which a person uses its own: who signs does not learn which
-  const slots = asked.interactivity === "full" || lots !== null ? Math.max(...asked.phases.map(({ rounds, plan }) => rounds * plan.blocks)) : 1;
+  const slots = lots !== null ? lotsOf(asked.phases) : asked.interactivity === "full" ? Math.max(...asked.phases.map(({ rounds }) => rounds)) : 1;
   if (keys.length !== slots) throw new WireError(`a task whose enroller has ${keys.length} keys for ${slots} slots`);
   if (transport === "messages") throw new WireError("a task with an enroller whose reports nothing ties a token to");
   const blanks = words.has("blanks") ? whole("enroller.blanks", words.get("blanks"), { atLeast: 1, atMost: 1e6 }) : 0;

@@ -86,6 +86,24 @@ const ASKED = {
       return { dim: question.dim, norm: question.norm, diameter: question.diameter, made };
     }),
 
+  /** What rows say in rounds of a task with stages, and how long that is over the round's norm once it is clipped. */
+  stages: async () => {
+    const key = fromHex(asked.key);
+    const task = await client.readTask(fromHex(asked.task), key);
+    const answers = [];
+    for (const { document, rows } of asked.cases) {
+      const round = await client.readRound(fromHex(document), task, key);
+      const { algorithm, share, plan } = task.phases[round.phase - 1];
+      const stage = { algorithm, share, norm: plan.norm };
+      for (const { x, y } of rows) {
+        const vector = parts.meanStage(task.problem, stage, round.theta, round.coordinates, [{ x: Float64Array.from(x), y }], task.blanks);
+        const finite = vector.every(Number.isFinite) ? vector : new Float64Array(vector.length);
+        answers.push({ vector: [...vector].map((entry) => (Number.isFinite(entry) ? entry : null)), unit: [...parts.clipped(finite, plan.norm)] });
+      }
+    }
+    return answers;
+  },
+
   /** Devices that answer a task; each says the counts that it sent, by round, and which rounds it covered; or why it refused. */
   devices: () =>
     Promise.all(

@@ -199,6 +199,15 @@ export async function checkVectors({ parts, fromHex, toHex, ...client }, load) {
     near(`gradient of ${one.problem.loss.kind}`, [...made], one.gradient, one.tolerance);
     checked += 1;
   });
+  own.stages.forEach((one, place) => {
+    const problem = parts.readProblem(typedList("stages")[place].get("problem"));
+    const rows = one.rows.map((x, index) => ({ x: Float64Array.from(x), y: one.targets[index] }));
+    const coordinates = one.coordinates === null ? null : parts.readCoordinates(typedList("stages")[place].get("coordinates"), problem);
+    const stage = { algorithm: one.algorithm, share: one.share, norm: one.norm };
+    same("coordinates of a stage", parts.stageDim(problem, stage), one.vector.length);
+    near(`${one.algorithm} of ${one.problem.loss.kind}`, [...parts.meanStage(problem, stage, Float64Array.from(one.theta), coordinates, rows, false)], one.vector, one.tolerance);
+    checked += 1;
+  });
   own.rows.forEach((one, place) => {
     const reader = parts.readRecords(typedList("rows")[place].get("records"), { features: one.rows[0].length });
     const made = client.recordsOfCsv(one.file).map(reader.row);
@@ -223,7 +232,8 @@ export async function checkVectors({ parts, fromHex, toHex, ...client }, load) {
   });
   accounting.lots_plans.forEach((one, place) => {
     const words = typedList("accounting").get("lots_plans")[place].get("plan");
-    const { guarantee, delta } = parts.readLots(words, words.get("one_round"));
+    const plans = [...(words.get("opening") ?? []).map((stage) => stage.get("plan")), words.get("one_round")];
+    const { guarantee, delta } = parts.readLots(words, plans);
     near("slack of secret lots", [guarantee.slack], [one.slack], 1e-6);
     near("epsilon of secret lots", [client.epsilonOf(guarantee, delta)], [one.epsilon], 1e-4);
     near("epsilon of lots that are known", [client.epsilonOf(guarantee.watched, delta)], [one.if_watched], 1e-6);

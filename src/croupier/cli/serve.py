@@ -367,7 +367,7 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Show what a task file would ask, promise and cost, and how long it would take, without serving or writing anything."""
-    from ..service.analyzer.dashboard import plan_words, promise_words  # noqa: PLC0415
+    from ..service.analyzer.dashboard import all_plan_words, promise_words  # noqa: PLC0415
     from ..service.analyzer.population import no_room  # noqa: PLC0415
     from ..service.shuffler.role import hidden_among  # noqa: PLC0415
 
@@ -377,11 +377,11 @@ def plan(
     if as_json:
         whole_time = {"rounds": asked.schedule.rounds, "seconds": least_seconds(asked)}
         plain = {"users": asked.users, "smallest": hidden_among(asked), "bytes": sizes, "promise": promise}
-        typer.echo(json.dumps(whole_time | plain | {"plan": dict(plan_words(asked, 1))}, indent=2))
+        typer.echo(json.dumps(whole_time | plain | {"plan": dict(all_plan_words(asked))}, indent=2))
         return
     rows = [["time", length_line(asked)], ["people", f"{asked.users:,}; enrol that many before the shuffler hears of the task"]]
     rows += [["--smallest", f"at most {hidden_among(asked):,}, or the shuffler refuses the task"]]
-    rows += [["bytes", f"{sizes['report']:,} per report, {sizes['batch']:,} per batch"], *plan_words(asked, 1)]
+    rows += [["bytes", f"{sizes['report']:,} per report, {sizes['batch']:,} per batch"], *all_plan_words(asked)]
     shown = Table(box=None, pad_edge=False, show_header=False)
     rows.append(["promise", promise["proved"]])
     rows += [["if watched", words.watched_line(asked.schedule.guarantee, lots.delta)] for lots in _lots(asked)[:1]]

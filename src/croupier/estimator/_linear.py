@@ -41,6 +41,7 @@ class LinearModel(LinearRows):
     callbacks: tuple[Callable[[Round], None], ...] = ()
 
     _exclusions = False  # whether reports may be left out of a round: in deployed tasks
+    _stages = True  # whether rounds may ask different questions: not where a deployed task's would be too long
     _transport = "messages"  # that of their plans
     _blocks = cast(int | str, 1)  # of their rotated gradients, with secret lots
 
@@ -86,7 +87,7 @@ class LinearModel(LinearRows):
         domain = Ball(
             dim=loss.outputs * (self.n_features_in_ + bool(self.constant_)), radius=self._radius() * math.sqrt(loss.outputs)
         )
-        norm, constant = math.hypot(1.0, self.constant_), 0.0 if self._exclusions else self.constant_
+        norm, constant = math.hypot(1.0, self.constant_), self.constant_ if self._stages else 0.0
         return Problem(loss=loss, domain=domain, feature_norm=norm, l2=self.l2, constant=constant)
 
     def _radius(self) -> float:
@@ -104,7 +105,7 @@ class LinearModel(LinearRows):
             interactivity=one_of("interactivity", self.interactivity, ("sequential", "full"), remedy),
             calibration=self.calibration,
             honest=self.honest,
-            rule=self._rule(),
+            rule="plain" if self.rule == "practical" and not self._stages else self.rule,
             rounds=self.rounds,
             clip=self.clip,
             curvature=self.curvature,
@@ -119,13 +120,6 @@ class LinearModel(LinearRows):
 
     def _algorithm(self) -> str:
         return self.method
-
-    def _rule(self) -> str:
-        """As asked for. All rounds of a deployed task ask for gradients of rows as they come."""
-        if self._exclusions and self.rule in ("centred", "whitened"):
-            remedy = "Its clients know rounds that ask for gradients of rows as they come."
-            raise ArgumentError("rule", self.rule, "'practical', 'plain' or 'bound' in a deployed task", remedy)
-        return "plain" if self._exclusions and self.rule == "practical" else self.rule
 
     def _prepared(self, population: Population, planned: Any, checkpoint: Any) -> AbstractContextManager[Ready]:
         return self._in_rounds(population, planned, checkpoint)

@@ -376,7 +376,7 @@ class ShuffleRidge(LinearRegressor):
         """Whether rounds begin with second moments (rule R): by public facts alone, regardless of who takes part."""
         asked = (self.rule in ("practical", "whitened"), self.method in ("auto", "rounds"), self.interactivity == "sequential")
         few = self.rounds is not None and self.rounds < LEAST_ROUNDS and self.rule != "whitened"
-        usual = not few and self.lots != "open" and self.calibration == "tight" and not self._exclusions and not self.l2
+        usual = not few and self.lots != "open" and self.calibration == "tight" and self._stages and not self.l2
         free = self.rule == "whitened" or (self.clip is None and self.curvature is None and self._columns() <= MOST_COLUMNS)
         return all(asked) and usual and free
 

@@ -17,21 +17,23 @@ import numpy as np
 
 import croupier.problem as problems
 from croupier.arithmetic import LinearVectors
-from croupier.optimizer._gradients import Gradients
+from croupier.optimizer._gradients import Gradients, Rows, opening_query
 from croupier.privacy import LotsPlan, plan_lots, plan_sum
 from croupier.privacy._filter import Caps, GaussianBound
 from croupier.privacy.allocation import Allocation
 from croupier.privacy.certificate import bend
 from croupier.privacy.crowd import honest_in_batch, overflow, surely_honest
 from croupier.privacy.gaussian import gaussian_delta, gaussian_mu
+from croupier.privacy.lots import Opening
 from croupier.problem import Ball, Problem
+from croupier.problem.problem import Coordinates, Recast
 from croupier.protocol import VectorSum
 from croupier.protocol._encoding import Rotation, clip_to_ball, encode
 from croupier.protocol.randomizer import Randomizer
 from croupier.protocol.randomness import KeyedRandom
 from croupier.protocol.sampling import binomial, round_at_random
 from croupier.service.wire.documents import canonical, sha256
-from croupier.service.wire.queries import TrainingQuery
+from croupier.service.wire.queries import TrainingQuery, coordinates_to_dict
 from croupier.service.wire.reports import count_width
 from croupier.service.wire.transports import block_digest
 from croupier.table.read import Piece
@@ -50,6 +52,7 @@ def made() -> dict[str, Any]:
         "rotations": [rotation_vector(number) for number in range(12)],
         "blocks": [block_vector(number) for number in range(12)],
         "gradients": [gradient_vector(number, *case) for number, case in enumerate(gradient_cases())],
+        "stages": [stage_vector(number, *case) for number, case in enumerate(stage_cases())],
         "rows": [rows_vector(*case) for case in rows_cases()],
         "accounting": accounting(),
     }
@@ -254,6 +257,44 @@ def gradient_vector(number: int, loss_values: dict[str, Any], l2: float, beta: f
     }
 
 
+def stage_cases() -> list[tuple[dict[str, Any], str]]:
+    """Losses that a staged run may have, and what its rounds ask."""
+    some = [loss for loss, l2, beta in gradient_cases() if l2 == 0 and beta is None]
+    return [(loss, asks) for loss in some for asks in ("mean", "moments", "descent", "acsa")]
+
+
+def stage_vector(number: int, loss_values: dict[str, Any], asks: str) -> dict[str, Any]:
+    rng = generator("stage", number)
+    loss, features = made_loss(loss_values), int(rng.integers(2, 9))
+    constant = float(rng.choice([0.0, 1.0]))
+    problem = Problem(
+        loss=loss, domain=Ball(dim=loss.outputs * features, radius=20.0), feature_norm=math.sqrt(2.0), constant=constant
+    )
+    rows, share, norm = int(rng.integers(1, 4)), float(rng.choice([0.1, 0.4])), float(rng.choice([0.05, 0.3]))
+    X = rng.normal(size=(rows, features)) * rng.choice([0.2, 1.0, 9.0], size=(rows, 1))
+    y = rng.integers(0, 2, rows).astype(float)
+    theta = rng.normal(size=problem.dim) * rng.choice([0.1, 3.0])
+    turn = rng.normal(size=features if number % 2 else (features, features))
+    centre = np.append(rng.normal(size=features - 1), 0.0) if constant else None
+    coordinates = Coordinates(turn, centre, constant)
+    opens = asks in ("mean", "moments")
+    query = opening_query(asks, Rows(problem, share), False) if opens else None
+    vectors = (query or Gradients(Recast(problem, coordinates, norm, alike=asks == "descent"), theta))(X, y)
+    return {
+        "problem": {"loss": loss_values}
+        | {word: part for word, part in TrainingQuery(problem).to_dict()["problem"].items() if word != "loss"},
+        "algorithm": asks,
+        "share": share,
+        "norm": norm,
+        "theta": [0.0] if opens else theta.tolist(),
+        "coordinates": None if opens else coordinates_to_dict(coordinates),
+        "rows": X.tolist(),
+        "targets": y.tolist(),
+        "vector": np.asarray(vectors).mean(axis=0).tolist(),
+        "tolerance": BOUNDED,
+    }
+
+
 def rows_cases() -> list[tuple[dict[str, Any], list[dict[str, str]]]]:
     columns = [
         {"name": "age", "low": 18.0, "high": 90.0, "missing": True},
@@ -373,6 +414,11 @@ def accounting() -> dict[str, Any]:
     }
     cut = plan_lots(**lots_requests[1] | {"epsilon": 1.0, "delta": 1e-6} | in_blocks)
     lots_plans += [cut, replace(cut, turnout=0.8).with_bounded_blanks()]
+    # first rounds may ask another question, in whole vectors or in blocks
+    staged = {"users": 16_000, "rounds": 12, "dim": 21, "norm": 0.3, "exclusions": True, "epsilon": 1.0, "delta": 1e-6}
+    for opening in (Opening(3, 231, 1.0), Opening(1, 1540, 1.0, blocks=8, max_inflation=2.0)):
+        asked = plan_lots(**lots_requests[1] | staged, opening=[opening])
+        lots_plans += [replace(asked, turnout=0.8), replace(asked, turnout=0.8).with_bounded_blanks()]
     relations = ("replace-one", "zero-out")
     bounds = [GaussianBound(0.1, 1e-9), GaussianBound(0.15, 3e-8)]
     return {

@@ -249,7 +249,7 @@ def plan_words(task: Task, number: int) -> list[list[str]]:
         "a person": "is in every round" if full else f"is in one round at most{hidden}",
         "a round ends": ends,
         "honest in a round": _honest_words(task, phase, unit),
-        "vectors" if query.once else "gradients": f"{plan.dim:,} coordinates, clipped to length {plan.norm:.4g}"
+        "vectors" if query.once or phase.opens else "gradients": f"{plan.dim:,} coordinates, clipped to length {plan.norm:.4g}"
         + _block_words(phase),
         "message": f"{plan.levels:,} levels and {plan.noise_bits:,} noise bits of probability {plan.noise_probability:.4g} per "
         "coordinate",
@@ -260,6 +260,14 @@ def plan_words(task: Task, number: int) -> list[list[str]]:
     if query.once:  # nothing is minimised
         rows = {name: text for name, text in rows.items() if name not in ("phase", "method", "bound on the loss")}
     return [[name, text] for name, text in rows.items()]
+
+
+def all_plan_words(task: Task) -> list[list[str]]:
+    """The same of all phases: the first one's, and what differs in later ones."""
+    first, rows = plan_words(task, 1), list[list[str]]()
+    for number in range(2, len(task.schedule.phases) + 1):
+        rows += [[f"phase {number}: {name}", text] for name, text in plan_words(task, number) if [name, text] not in first]
+    return first + rows
 
 
 def _block_words(phase: Phase) -> str:

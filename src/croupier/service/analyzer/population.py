@@ -490,9 +490,9 @@ class RemotePopulation:
 
     def _publish(self, round_id: str, question: Question) -> str:
         """Ask in a round, unless it was asked in; returns the name of the batch that answers the question."""
-        phase, theta = self.task.asked_in(question.number, question.plan, question.query)
-        private = X25519PrivateKey.generate()
-        task_round = TaskRound(self.task.id, round_id, question.number, phase, theta, private.public_key())
+        phase, theta, coordinates = self.task.asked_in(question.number, question.plan, question.query)
+        private, about = X25519PrivateKey.generate(), (self.task.id, round_id, question.number, phase)
+        task_round = TaskRound(*about, theta, private.public_key(), coordinates=coordinates)
         parts = task_round.parts(self.task)
         with self.store.begin() as connection:
             if connection.execute(select(asked.c.id).where(asked.c.id == parts[0].batch)).scalar() is not None:

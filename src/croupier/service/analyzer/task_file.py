@@ -21,7 +21,7 @@ from ...table.model import Request, task_for
 from ...validation import ArgumentError, Found, blanks, one_of, real, whole
 from ..wire.documents import WireError
 from ..wire.enrolment import EnrollerKeys, check_enroller, keys_command
-from ..wire.queries import STATISTICS, StatisticQuery, TrainingQuery, clients_schema, records_to_dict
+from ..wire.queries import STATISTICS, StatisticQuery, TrainingQuery, check_coordinates, clients_schema, records_to_dict
 from ..wire.task import (
     LONGEST_PACE,
     MAX_EPSILON_IF_WATCHED,
@@ -152,7 +152,9 @@ class TaskFile:
     @property
     def estimator(self) -> LinearModel:
         """The estimator that is trained, for the task's users; not fitted yet."""
-        return self._estimator(self.transport, self._draft(self.transport).blocks if self.blocks == "auto" else self.blocks)
+        drafted = self._draft(self.transport)
+        blocks = drafted.schedule.phases[-1].plan.blocks if self.blocks == "auto" else self.blocks
+        return self._estimator(self.transport, blocks, drafted.stages)
 
     @cached_property
     def transport(self) -> str:
@@ -167,25 +169,39 @@ class TaskFile:
         check_secrecy(task.secret, task.schedule.secret_lots, task.patience, self.pace)
         return servable(task)
 
-    def _estimator(self, transport: str, blocks: int | str = 1) -> LinearModel:
+    def _estimator(self, transport: str, blocks: int | str, stages: bool) -> LinearModel:
         estimator = self.request.estimator(self.facts, self.users)
         estimator.set_params(lots=self.lots)
         estimator._exclusions, estimator._transport, estimator._blocks = True, TRANSPORTS[transport].planned_as, blocks
+        estimator._stages = stages
         return estimator
 
     def _draft(self, transport: str) -> Task:
-        """The task by a transport, not yet looked at; of "auto" in blocks where these make reports shorter, and clients take it."""
+        """The task by a transport, not yet looked at.
+
+        The practical rule has stages where reports and documents stay short, and clients take it if they take the plain rule. Of
+        "auto", vectors are in blocks where these make reports shorter, and clients take it.
+        """
+        asked = self.request.parameters.get("rule", "practical")
+        if asked in ("centred", "whitened"):
+            return self._planned(transport, self.blocks, stages=True)
+        whole_vectors = self._planned(transport, 1 if self.blocks == "auto" else self.blocks)
+        if asked == "practical" and self.blocks in (1, "auto"):
+            staged = self._planned(transport, 1, stages=True)
+            if staged.stages and staged.fits_default() and (_taken_if_watched(staged) or not _taken_if_watched(whole_vectors)):
+                return staged
         if self.blocks != "auto":
-            return self._planned(transport, self.blocks)
-        whole_vectors, cut = self._planned(transport, 1), self._planned(transport, "auto")
+            return whole_vectors
+        cut = self._planned(transport, "auto")
         shorter = cut.most_report_bytes() < whole_vectors.most_report_bytes()
         return cut if shorter and _taken_if_watched(cut) else whole_vectors
 
-    def _planned(self, transport: str, blocks: int | str) -> Task:
-        """The task by a transport, in so many blocks."""
-        features, estimator = len(self.encoder.names), self._estimator(transport, blocks)
+    def _planned(self, transport: str, blocks: int | str, stages: bool = False) -> Task:
+        """The task by a transport, in so many blocks; with stages where the rule has any."""
+        features, estimator = len(self.encoder.names), self._estimator(transport, blocks, stages)
         planned = estimator.plan(self.users, features, turnout=self.turnout)
-        if blocks != "auto" and any(phase.plan.blocks != blocks for phase in planned.phases):
+        gradients = [phase.plan for phase in planned.phases if not phase.opens]
+        if blocks != "auto" and any(plan.blocks != blocks for plan in gradients):
             remedy = "Leave it out: the rounds of this task send whole vectors."
             raise ArgumentError("blocks", blocks, "1, where gradients are not rotated or not asked for by secret lots", remedy)
         if self.enroller is not None or self.missing_keys is not None:
@@ -215,6 +231,8 @@ def _taken_if_watched(task: Task) -> bool:
 def servable(task: Task) -> Task:
     """Return a task that can be served as it is; what roles and clients would refuse is refused here, in words of the file."""
     check_enroller(task.enroller, task.schedule, task.transport)
+    if isinstance(task.query, TrainingQuery):
+        check_coordinates(task.query.problem, task.schedule)
     if task.secret is None and task.schedule.honest < 1 and task.patience is None:
         remedy = "State how many seconds a round waits for the users drawn for it: some may not come."
         raise ArgumentError("patience", None, f"given where honest is {task.schedule.honest}", remedy)

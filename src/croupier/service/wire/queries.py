@@ -28,12 +28,14 @@ from numpy.typing import NDArray
 
 from ... import problem as problems
 from ...estimator import ShuffleLinearRegression
-from ...optimizer._gradients import Gradients
+from ...optimizer._gradients import Gradients, RowMeans, RowMoments, Rows, opening_query
+from ...optimizer.algorithms import dimension_of
 from ...optimizer.phases import Phase, Schedule, check_schedule, objective_of
 from ...population.population import Batch, Question
 from ...privacy import SumPlan
 from ...privacy.crowd import exclusions_in_batch, honest_total, surely_honest
 from ...problem import Domain, Loss, Problem
+from ...problem.problem import Coordinates, Recast
 from ...protocol import SumEstimate
 from ...protocol.randomness import Secret
 from ...statistics import Answer, HeavyHitters, Histogram, Moments, Stream, Table
@@ -108,6 +110,20 @@ class TaskQuery(ABC):
     @abstractmethod
     def check(self, schedule: Schedule, users: int) -> None:
         """Refuse a schedule whose rounds cannot ask this, or whose plans count on another range than this code keeps."""
+
+    def of_phase(self, phase: Phase) -> TaskQuery:
+        """Return what the rounds of a phase ask, where phases ask different questions."""
+        return self
+
+    def of_round(self, coordinates: Coordinates | None) -> TaskQuery:
+        """Return what a round of the phase asks whose document states these coordinates; None if that says nothing possible."""
+        if coordinates is not None:
+            raise WireError("a round with coordinates, where rows are taken as they come")
+        return self
+
+    def coordinates_of(self, query: Any) -> Coordinates | None:
+        """Return the coordinates that the document of a round states, for an optimizer's query that is this one."""
+        return None
 
     @abstractmethod
     def theta_of(self, query: Any, phase: Phase) -> Floats | None:
@@ -259,12 +275,16 @@ class TrainingQuery(TaskQuery):
     def from_dict(cls, words: dict[str, Any], records: dict[str, Any] | None) -> Self:
         """Read the loss and the domain that the words name."""
         loss, domain = _made(Loss, words["loss"]), _made(Domain, words["domain"])
-        return cls(Problem(loss=loss, domain=domain, feature_norm=words["feature_norm"], l2=words["l2"]), records)
+        numbers = {name: words[name] for name in ("feature_norm", "l2", "constant") if name in words}
+        return cls(Problem(loss=loss, domain=domain, **numbers), records)
 
     def to_dict(self) -> dict[str, Any]:
         problem = self.problem
         words = {"loss": _parameters(problem.loss), "domain": _parameters(problem.domain)}
-        return {"problem": words | {"feature_norm": problem.feature_norm, "l2": problem.l2}, "records": self.records}
+        numbers = {"feature_norm": problem.feature_norm, "l2": problem.l2} | (
+            {"constant": problem.constant} if problem.constant else {}
+        )
+        return {"problem": words | numbers, "records": self.records}
 
     @property
     def dim(self) -> int:
@@ -283,6 +303,14 @@ class TrainingQuery(TaskQuery):
 
     def check(self, schedule: Schedule, users: int) -> None:
         check_schedule(schedule, users)
+        for phase in schedule.phases:
+            dimension_of(self.problem, phase)
+            if phase.share is not None and (phase.lots is None or phase.smoothing is not None):
+                raise ArgumentError("phase.share", phase.share, "left out of open rounds, and of smoothed losses", _REFUSE)
+        check_coordinates(self.problem, schedule)
+
+    def of_phase(self, phase: Phase) -> TaskQuery:
+        return self if phase.share is None else StageQuery(self.problem, self.records, phase)
 
     def theta_of(self, query: Any, phase: Phase) -> Floats | None:
         mine = isinstance(query, Gradients) and objective_of(self.problem, phase) == query.objective
@@ -290,10 +318,15 @@ class TrainingQuery(TaskQuery):
 
     def vector(self, X: Any, y: Any, phase: Phase, theta: Floats) -> Floats:
         """The mean of the rows' gradients; where records blank, a row that is not valid has gradient 0, whatever is in it."""
+        return self._mean_of(Gradients(objective_of(self.problem, phase), theta, self.blanks), X, y)
+
+    def _mean_of(self, query: Any, X: Any, y: Any) -> Floats:
+        """The mean of the rows' vectors; 0 where the analyzer's numbers make it overflow, so that an answer is sent."""
         if not self.blanks:
             self.problem.check_records(X, y)
-        mean: Floats = Gradients(objective_of(self.problem, phase), theta, self.blanks)(X, y).mean(axis=0)
-        return mean
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean: Floats = query(X, y).mean(axis=0)
+        return mean if np.isfinite(mean).all() else np.zeros_like(mean)
 
     @cached_property
     def _table(self) -> tuple[Encoder, Any]:
@@ -323,6 +356,106 @@ class TrainingQuery(TaskQuery):
         encoder, estimator = self._table
         rows: tuple[Any, Any] = estimator.records(encoder.rows(piece), encoder.targets(piece))
         return rows
+
+
+# The most characters of a round's coordinates, as documents.json has it: eight per number.
+_MOST_CHARACTERS = 1_000_000
+
+
+@dataclass(frozen=True)
+class StageQuery(TrainingQuery):
+    """What the rounds of one phase ask, where phases ask different questions: about rows, or for gradients in other coordinates.
+
+    Guarantee
+    ---------
+    That of any query: whatever coordinates a round states, the vector is finite, and is clipped to the plan's norm like any other.
+    """
+
+    phase: Phase | None = None
+    coordinates: Coordinates | None = None
+
+    @property
+    def _stage(self) -> tuple[Phase, float]:
+        if self.phase is None or self.phase.share is None:
+            raise ValueError("a stage is made by of_phase")
+        return self.phase, self.phase.share
+
+    @property
+    def dim(self) -> int:
+        return dimension_of(self.problem, self._stage[0])
+
+    @property
+    def parameters(self) -> int:
+        """An opening depends on nothing that was released: it states one number, which means nothing."""
+        return 1 if self._stage[0].opens else self.problem.dim
+
+    @property
+    def description(self) -> str:
+        asks = {"mean": "the mean of rows", "moments": "second moments of rows"}
+        what = asks.get(self._stage[0].algorithm, "gradients in the coordinates that earlier rounds found")
+        return f"{super().description}; these rounds ask for {what}"
+
+    @property
+    def _opening(self) -> RowMeans | RowMoments:
+        phase, share = self._stage
+        return opening_query(phase.algorithm, Rows(self.problem, share), self.blanks)
+
+    def _objective(self, coordinates: Coordinates) -> Recast:
+        phase, _ = self._stage
+        return Recast(self.problem, coordinates, phase.plan.norm, alike=phase.algorithm == "descent")
+
+    def of_round(self, coordinates: Coordinates | None) -> TaskQuery:
+        phase, features = self._stage[0], self.problem.features
+        if phase.opens:
+            return super().of_round(coordinates)
+        if coordinates is None:
+            raise WireError("a round of gradients in other coordinates that does not state them")
+        if len(coordinates.turn) != features or (coordinates.centre is not None and not self.problem.constant):
+            raise WireError(f"a round with coordinates of other rows than the task's, which have {features} columns")
+        return replace(self, coordinates=coordinates)
+
+    def coordinates_of(self, query: Any) -> Coordinates | None:
+        return None if self._stage[0].opens else query.objective.coordinates
+
+    def theta_of(self, query: Any, phase: Phase) -> Floats | None:
+        if phase.opens:
+            return np.zeros(1) if query == self._opening else None
+        if not isinstance(query, Gradients) or not isinstance(query.objective, Recast):
+            return None
+        asked = query.objective
+        mine = self._objective(asked.coordinates)
+        return query.theta if (asked.problem, asked.clip, asked.alike) == (mine.problem, mine.clip, mine.alike) else None
+
+    def vector(self, X: Any, y: Any, phase: Phase, theta: Floats) -> Floats:
+        """The mean of what the rows say: of themselves, or their gradients in the round's coordinates."""
+        if phase.opens:
+            return self._mean_of(self._opening, X, y)
+        if self.coordinates is None:
+            raise WireError("a round of gradients in other coordinates that does not state them")
+        return self._mean_of(Gradients(self._objective(self.coordinates), theta, self.blanks), X, y)
+
+
+def check_coordinates(problem: Problem, schedule: Schedule) -> None:
+    """Refuse rounds whose coordinates a document could not state."""
+    if any(phase.algorithm == "moments" for phase in schedule.phases) and 8 * problem.features**2 > _MOST_CHARACTERS:
+        most = math.isqrt(_MOST_CHARACTERS // 8)
+        raise ArgumentError("rule", "whitened", f"another one for over {most} columns in a deployed task", 'Use rule = "plain".')
+
+
+def coordinates_to_dict(coordinates: Coordinates) -> dict[str, str]:
+    """Return the words of coordinates: numbers in single precision, in which they are, little endian, as hex digits."""
+    parts = {"turn": coordinates.turn, "centre": coordinates.centre}
+    return {name: part.astype("<f4").tobytes().hex() for name, part in parts.items() if part is not None}
+
+
+def coordinates_from_dict(words: dict[str, str], problem: Problem) -> Coordinates:
+    """Return the coordinates that such words state: a factor for each column of a problem's rows, or a matrix; finite."""
+    parts = {name: np.frombuffer(bytes.fromhex(text), "<f4").astype(np.float64) for name, text in words.items()}
+    turn, features = parts["turn"], problem.features
+    if turn.size == features**2 and features > 1:
+        turn = turn.reshape(features, features)
+    centre = parts.get("centre")
+    return Coordinates(turn, centre, 0.0 if centre is None else problem.constant)
 
 
 def records_to_dict(facts: Schema, request: Request) -> dict[str, Any]:
@@ -454,6 +587,8 @@ class StatisticQuery(TaskQuery):
         if len(schedule.phases) != 1 or schedule.interactivity != self.interactivity or schedule.shortfall or schedule.secret_lots:
             raise ArgumentError("schedule", schedule.method, f"{self.rounds} open rounds of one phase", _REFUSE)
         (phase,) = schedule.phases
+        if phase.opens or phase.share is not None:
+            raise ArgumentError("phase.algorithm", phase.algorithm, "without a stage: a question has one", _REFUSE)
         plan, statistic = phase.plan, self.statistic
         if phase.rounds != self.rounds or not phase.batch == phase.users == plan.users == users or plan.rounds != 1:
             raise ArgumentError("schedule", str(phase), f"{self.rounds} rounds of all {users} users", _REFUSE)

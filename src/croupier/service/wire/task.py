@@ -19,12 +19,20 @@ from numpy.typing import NDArray
 from ...optimizer.phases import Phase, Schedule, held_in_batch
 from ...privacy import SumPlan
 from ...privacy.calibration import is_proved
+from ...problem.problem import Coordinates
 from ...protocol import VectorSum
 from ...protocol.randomness import RandomSource
 from ...validation import ArgumentError, real, whole
 from .documents import ROUND, TASK, Document, WireError, canonical, sha256
 from .enrolment import EnrollerKeys, check_enroller
-from .queries import TaskQuery, query_from_dict
+from .queries import (
+    TaskQuery,
+    TrainingQuery,
+    check_coordinates,
+    coordinates_from_dict,
+    coordinates_to_dict,
+    query_from_dict,
+)
 from .reports import TOKEN_BYTES
 from .transports import (
     DEFAULT_TRANSPORT,
@@ -194,7 +202,12 @@ class Task:
 
     def query_of(self, phase: int) -> TaskQuery:
         """Return what the rounds of a phase ask: all that a round computes, checks or decodes goes by it."""
-        return self.query
+        return self.query.of_phase(self.schedule.phases[phase - 1])
+
+    @property
+    def stages(self) -> bool:
+        """Whether rounds ask different questions, or for gradients in other coordinates than rows come in."""
+        return any(phase.share is not None for phase in self.schedule.phases)
 
     @property
     def round_phases(self) -> tuple[Phase, ...]:
@@ -208,7 +221,7 @@ class Task:
         """Whether a record that is not valid counts as a blank, by the words that the analyzer has signed."""
         return self.query.blanks
 
-    def asked_in(self, number: int, plan: SumPlan, query: Any) -> tuple[int, NDArray[np.float64]]:
+    def asked_in(self, number: int, plan: SumPlan, query: Any) -> tuple[int, NDArray[np.float64], Coordinates | None]:
         """Return the phase, counted from 1, whose round of this number asks an optimizer's query; and what the round states."""
         states = {n: self.query_of(n).theta_of(query, phase) for n, phase in enumerate(self.schedule.phases, start=1)}
         if all(theta is None for theta in states.values()):
@@ -216,7 +229,7 @@ class Task:
             raise ArgumentError("question.query", type(query).__name__, allowed, "Ask what the task asks.")
         for n, theta in states.items():
             if theta is not None and number in self.rounds_of(n) and self.round_phases[n - 1].plan == plan:
-                return n, theta
+                return n, theta, self.query_of(n).coordinates_of(query)
         raise ArgumentError("question", str(plan), "a round of the task's schedule", "Run the schedule of the task.")
 
     def rounds_of(self, phase: int) -> range:
@@ -315,10 +328,12 @@ class Task:
         return max(TRANSPORTS[self.transport].report_length(phase.plan) for phase in self.round_phases) + self.token_bytes
 
     def fits_default(self) -> bool:
-        """Return whether reports and batches are so short that the task may travel like this where its file names no transport."""
+        """Return whether it may travel like this where its file says neither how nor which rule: all that travels is short."""
         try:
+            if isinstance(self.query, TrainingQuery):
+                check_coordinates(self.query.problem, self.schedule)
             return self.most_batch_bytes() <= MOST_BATCH_BYTES and self.most_report_bytes() <= MOST_DEFAULT_BYTES
-        except WireError:
+        except (WireError, ArgumentError):
             return False
 
     def most_release_bytes(self) -> int:
@@ -352,6 +367,7 @@ class TaskRound:
     theta: NDArray[np.float64]  # where gradients are asked for; zeros for a statistic
     key: X25519PublicKey  # that reports are sealed for
     block: int | None = None  # the block whose reports are meant, in a round with blocks: not in the document, which all share
+    coordinates: Coordinates | None = None  # in which gradients are asked for, where earlier rounds have found others
 
     def parts(self, task: Task) -> list[Self]:
         """Return what each batch of the round is of: the round itself, or its blocks in order."""
@@ -381,7 +397,8 @@ class TaskRound:
             "theta": self.theta.tolist(),
             "key": self.key.public_bytes_raw().hex(),
         }
-        return Document.signed(ROUND, values, key)
+        stated = {} if self.coordinates is None else {"coordinates": coordinates_to_dict(self.coordinates)}
+        return Document.signed(ROUND, values | stated, key)
 
     @classmethod
     def read(cls, document: Document, task: Task, key: Ed25519PublicKey) -> Self:
@@ -390,7 +407,9 @@ class TaskRound:
         try:
             theta = np.array(values["theta"], dtype=np.float64)
             sealed_for = X25519PublicKey.from_public_bytes(bytes.fromhex(values["key"]))
-            task_round = cls(values["task"], values["id"], values["number"], values["phase"], theta, sealed_for)
+            found = _coordinates(values["coordinates"], task) if "coordinates" in values else None
+            about = values["task"], values["id"], values["number"], values["phase"]
+            task_round = cls(*about, theta, sealed_for, coordinates=found)
         except (ValueError, ArithmeticError) as problem:
             raise WireError(f"a round that says something impossible: {problem}") from None
         fits = task_round.task == task.id and task_round.phase <= len(task.schedule.phases)
@@ -398,15 +417,23 @@ class TaskRound:
             raise WireError("a round that is not of this task")
         if task_round.number not in task.rounds_of(task_round.phase):
             raise WireError("a round whose number is none of its phase's")
+        task.query_of(task_round.phase).of_round(task_round.coordinates)
         return task_round
 
     def vector(self, task: Task, X: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
         """What a user with these rows answers, not yet clipped or randomized."""
-        return task.query_of(self.phase).vector(X, y, self.phase_of(task), self.theta)
+        return task.query_of(self.phase).of_round(self.coordinates).vector(X, y, self.phase_of(task), self.theta)
 
     def phase_of(self, task: Task) -> Phase:
         """Return the phase of the round, with the plan that its users follow in it."""
         return task.round_phases[self.phase - 1]
+
+
+def _coordinates(words: dict[str, str], task: Task) -> Coordinates:
+    """The coordinates that a round states."""
+    if not isinstance(task.query, TrainingQuery):
+        raise WireError("a round with coordinates, where rows are taken as they come")
+    return coordinates_from_dict(words, task.query.problem)
 
 
 # How many reports a round may leave out, and with how many it can end: both follow from the task, and all roles compute them.
