@@ -85,6 +85,8 @@ class FileRecordError(RecordError):
     """A record in a file that is refused, described for a person who looks at the file. As `RecordError`, it travels without it."""
 
     def _text(self) -> str:
+        if self.value is MISSING:
+            return f"{self.name}: the value is missing; it should be {self.allowed}. {self.remedy}"
         shown_value = "a value that is not shown" if self.value is _NOT_SHOWN else _short(self.value)
         return f"{self.name}: {shown_value} should be {self.allowed}. {self.remedy}"
 
@@ -93,6 +95,7 @@ class FileRecordError(RecordError):
 
 
 _NOT_SHOWN = Found("has a value that is not shown")
+MISSING = Found("is missing")
 
 
 def _travelled(name: str, allowed: str, remedy: str) -> FileRecordError:

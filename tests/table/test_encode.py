@@ -47,10 +47,10 @@ def test_an_unknown_level_or_none_is_all_zeros():
     assert made.rows(piece(c=["a", " b ", "z", "", None])).tolist() == [[1, 0], [0, 1], [0, 0], [0, 0], [0, 0]]
 
 
-@pytest.mark.parametrize(("odd", "shown"), [("z", "'z'"), (None, "missing")])
+@pytest.mark.parametrize(("odd", "shown"), [("z", "'z' should"), (None, "the value is missing; it should")])
 def test_an_unknown_level_can_be_refused_with_its_place(odd, shown):
     made = encoder('c = {levels = ["a", "b"], unknown = "refuse"}')
-    with pytest.raises(ArgumentError, match=rf"people\.csv, row 103, column 'c': '?{shown}.*nobody was asked"):
+    with pytest.raises(ArgumentError, match=rf"people\.csv, row 103, column 'c': {shown}.*nobody was asked"):
         made.rows(piece(c=["a", "b", odd]))
 
 
@@ -113,7 +113,8 @@ def test_targets_are_declared_classes_in_their_own_type():
 @pytest.mark.parametrize("odd", ["maybe", "", None])
 def test_a_class_that_was_not_declared_is_refused_with_its_place(odd):
     made = encoder("x = {low = 0, high = 1}", target='{column = "y", classes = ["no", "yes"]}')
-    with pytest.raises(ArgumentError, match=r"row 102, column 'y': '(maybe|missing)'.*'no', 'yes'.*nobody was asked"):
+    shown = r"('maybe' should|the value is missing; it should)"
+    with pytest.raises(ArgumentError, match=rf"row 102, column 'y': {shown}.*'no', 'yes'.*--invalid blank.*nobody was asked"):
         made.targets(piece(y=["no", odd]))
 
 
@@ -123,12 +124,19 @@ def test_a_missing_or_endless_target_is_refused_with_its_place(odd):
         encoder("x = {low = 0, high = 1}").targets(piece(y=[1.0, odd]))
 
 
+def test_a_record_keeps_its_place_in_the_file_when_others_are_left_out():
+    kept = piece(y=["no", "no", "no", "maybe"]).only(np.array([True, False, True, True])).only(np.array([False, True, True]))
+    made = encoder("x = {low = 0, high = 1}", target='{column = "y", classes = ["no", "yes"]}')
+    with pytest.raises(ArgumentError, match=r"row 104, column 'y': 'maybe'"):
+        made.targets(kept)
+
+
 def test_users_are_told_apart_whatever_they_are_stored_as():
     made = Encoder(encoder("x = {low = 0, high = 1}").schema.with_user("who"))
     texts, numbers = made.users(piece(who=["7", "8", "7"])), made.users(piece(who=[7, 8, 7]))
     assert texts.tolist() == numbers.tolist()
     assert texts[0] == texts[2] != texts[1]
     assert len({*made.users(piece(who=np.arange(50_000))).tolist()}) == 50_000
-    with pytest.raises(ArgumentError, match=r"row 102, column 'who'.*is unknown"):
+    with pytest.raises(ArgumentError, match=r"row 102, column 'who'.*is missing.*is unknown"):
         made.users(piece(who=["7", None]))
     assert encoder("x = {low = 0, high = 1}").users(piece(x=[1])) is None

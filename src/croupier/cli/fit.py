@@ -281,10 +281,6 @@ class _Watching(Shown):
 
     @contextmanager
     def training(self, schedule: Schedule, delta: float) -> Iterator[None]:
-        if self._told and schedule.guarantee.watched is not None:
-            known = watched_line(schedule.guarantee, delta)
-            text = "Secret lots have two figures: the epsilon you asked for, and, for an attacker who also knows when each user"
-            say(self._console, f"{text} answered, {known}. --interactivity full has one figure for both.", "dim")
         try:
             with super().training(schedule, delta):
                 yield

@@ -251,7 +251,7 @@ def show(
     console = Console()
     facts = table_model.schema
     say(console, f"{table_model.task} of {facts.target.column!r} from {', '.join(facts.columns)}")
-    promises = [*promise_lines(table_model.estimator), *described_lines(facts, table_model.estimator)]
+    promises = [*promise_lines(table_model.estimator, with_watched=False), *described_lines(facts, table_model.estimator)]
     if table_model.task in INTERVALS:
         typer.echo(f"\n{table_model.summary()}\n")
     elif lines := coefficient_lines(table_model.estimator, facts):

@@ -561,12 +561,15 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         return fitted or Promise(self.epsilon, self._delta(users), self.honest, self.neighbours, self.invalid)
 
     def __str__(self) -> str:
+        return self._in_a_line(with_watched=True)
+
+    def _in_a_line(self, with_watched: bool) -> str:
         stated = self._promise()
         promise = words.brief(stated.epsilon, stated.delta, stated.neighbours)
         promise += f", {self._asked_how()[0]}, honest: {words.crowd(stated.honest, 'users')}"
         if not hasattr(self, "promise_"):
             return f"{type(self).__name__} (not fitted): {promise}"
-        if watched := self._watched(stated.delta):
+        if with_watched and (watched := self._watched(stated.delta)):
             promise += f"; secret lots, and to an attacker who also knows when each user answered: {watched}"
         notes = "" if self.guarantee_ else f"; NOT PRIVATE ({self._why_not_private()})"
         notes += f"; taken from the data and not covered: {', '.join(self.read_off_data_)}" if self.read_off_data_ else ""
@@ -602,7 +605,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         alarms = [] if promise.kept else [words.not_private(self._why_not_private())]
         alarms += [words.not_covered(self.read_off_data_)] if self.read_off_data_ else []
         lines = [
-            str(self),
+            self._in_a_line(with_watched=False),
             "",
             *alarms,
             promise.headline,

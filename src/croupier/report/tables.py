@@ -162,14 +162,14 @@ def _rounds(plan: SumPlan) -> str:
 # Words about models: what one promises, in a few lines, and what its public facts are.
 
 
-def promise_lines(estimator: Any) -> list[str]:
+def promise_lines(estimator: Any, *, with_watched: bool = True) -> list[str]:
     """Say in a line what a fitted estimator promises, and what has to be said beside it."""
     result, guarantee = getattr(estimator, "result_", None), estimator.guarantee_
     if guarantee is None:
         lines = [f"{not_private(SEEDED)} Remove --seed for real data."]
     else:
         lines = [f"Guarantee: {guarantee_line(guarantee, estimator.promise_.epsilon)}."]
-        if guarantee.watched is not None:
+        if guarantee.watched is not None and with_watched:
             known = watched_line(guarantee, estimator.promise_.delta)
             lines.append(f"This assumes that lots stay secret. To an attacker who also knows when each user answered: {known}.")
     if result is not None and result.stopped:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -14,7 +13,7 @@ from pyarrow import compute
 
 from ..features import FeatureMap
 from ..statistics.holdout import name_number
-from ..validation import ArgumentError, FileError, FileRecordError, blanks
+from ..validation import MISSING, ArgumentError, FileError, FileRecordError, blanks
 from .pictures import column_pixels
 from .read import Piece, decoded, is_text, numbers
 from .schema import Category, Described, Image, Numeric, Schema, as_text, features_of
@@ -100,7 +99,7 @@ class Encoder:
                 f"{piece.where(index)}, column {target.column!r}",
                 _cell(piece, target.column, index),
                 f"one of the declared classes: {', '.join(map(repr, levels[:20]))}{', ...' if len(levels) > 20 else ''}",
-                "Declare it in the schema if it is public that it occurs, or drop the row; nobody was asked.",
+                "Drop the row, use --invalid blank, or declare the class if it is public that it occurs; nobody was asked.",
                 public=f"{piece.file}, column {target.column!r}",
             )
         return np.asarray(target.classes)[codes]
@@ -115,7 +114,7 @@ class Encoder:
         if missing.any():
             raise FileRecordError(
                 f"{piece.where(int(np.argmax(missing)))}, column {name!r}",
-                "missing",
+                MISSING,
                 "the name of a user",
                 "Drop rows whose user is unknown; nobody was asked.",
                 public=f"{piece.file}, column {name!r}",
@@ -129,7 +128,7 @@ class Encoder:
         if not self._blank or self.schema.user is None:
             return piece
         missing = is_nobody(column_texts(piece, self.schema.user, self._blank))
-        return replace(piece, batch=piece.batch.filter(pa.array(~missing))) if missing.any() else piece
+        return piece.only(~missing)
 
     def _numbers(self, piece: Piece) -> Floats:
         name = self.schema.target.column
@@ -139,8 +138,8 @@ class Encoder:
             return np.where(finite, targets, np.nan)
         if not finite.all():
             index = int(np.argmin(finite))
-            value = "missing" if np.isnan(targets[index]) else float(targets[index])
-            where, remedy = f"column {name!r}", "Drop rows without a target; nobody was asked."
+            value = MISSING if np.isnan(targets[index]) else float(targets[index])
+            where, remedy = f"column {name!r}", "Drop the row, or use --invalid blank; nobody was asked."
             public = f"{piece.file}, {where}"
             raise FileRecordError(f"{piece.where(index)}, {where}", value, "a finite number", remedy, public)
         return targets
@@ -267,7 +266,7 @@ def _wrong_type(piece: Piece, name: str, column: Any, allowed: str) -> ArgumentE
 
 def _cell(piece: Piece, name: str, index: int) -> Any:
     value = piece.column(name)[index].as_py()
-    return "missing" if value is None or value == "" else value
+    return MISSING if value is None or value == "" else value
 
 
 def _number_text(value: float | Decimal | None) -> str | None:
@@ -297,5 +296,4 @@ def not_aside_by_name(described: Described, users: Any) -> Mask:
 
 def others(piece: Piece, described: Described | None, first: int) -> Piece:
     """The records of a piece, whose first has this place, without those set aside by their places."""
-    kept = not_aside_by_place(described, first, len(piece))
-    return piece if kept.all() else replace(piece, batch=piece.batch.filter(pa.array(kept)))
+    return piece.only(not_aside_by_place(described, first, len(piece)))

@@ -9,7 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -299,12 +299,15 @@ class Piece:
         The records.
     decimal : str, default "."
         The decimal mark of numbers that are still text.
+    places : array of int, optional
+        How far each record is from the first; default: they follow one another.
     """
 
     file: Path
     first: int
     batch: Any
     decimal: str = "."
+    places: Any = None
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
@@ -315,7 +318,14 @@ class Piece:
 
     def where(self, index: int) -> str:
         """Return a record's place, so that it can be found."""
-        return f"{self.file}, row {self.first + index}"
+        return f"{self.file}, row {self.first + (index if self.places is None else int(self.places[index]))}"
+
+    def only(self, kept: Any) -> Piece:
+        """Return the piece with some of its records, which keep their places."""
+        if kept.all():
+            return self
+        places = np.flatnonzero(kept) if self.places is None else self.places[kept]
+        return replace(self, batch=self.batch.filter(pa.array(kept)), places=places)
 
 
 class Source:
