@@ -8,11 +8,14 @@ import os
 import shutil
 import signal
 
-# The suite's processes fill the cores: threads of linear algebra would only wait for one another. Before numpy is imported.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
+import threadpoolctl
 import typer.main
 import typer.testing
+
+# The suite's processes fill the cores: threads of linear algebra would only wait for one another, at work.
+for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(name, "1")  # of programs that tests start
+threadpoolctl.threadpool_limits(int(os.environ["OPENBLAS_NUM_THREADS"]))
 
 # A job in the background of a script ignores Ctrl-C, and so would the programs that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -82,20 +82,13 @@ def _added_up(subscripts: str, rows: NDArray[Any], others: NDArray[Any]) -> Floa
 class LinearVectors:
     """Users' vectors as products: user i's is the outer product of coefficients_i and rows_i, plus a shift that all have.
 
-    Such are the gradients of linear models: slopes times features, and the regulariser's gradient, which all users share. They
-    need not exist in memory: each entry is made where it is rounded.
+    Such are the gradients of linear models: slopes times features, and the regulariser's gradient, which all users share. They need
+    not exist in memory: each entry is made where it is rounded.
 
-    Parameters
-    ----------
-    rows : numpy.ndarray of shape (users, features)
-        Made float64; float32 stays as it is where `squares` are given and there is no shift.
-    coefficients : numpy.ndarray of float64, shape (users, outputs)
-        What each user's row is multiplied by.
-    shift : numpy.ndarray of float64, shape (outputs, features), optional
-        What is added to every user's product.
-    squares : numpy.ndarray of float64, shape (users,), optional
-        The squared lengths of these very rows, if they are known from `row_squares` already; privacy rests on their being
-        right.
+    `rows` (users, features): Made float64; float32 stays as it is where `squares` are given and there is no shift. `coefficients`
+    (users, outputs): What each user's row is multiplied by. `shift` (outputs, features): What is added to every user's product.
+    `squares` (users,): The squared lengths of these very rows, if they are known from `row_squares` already; privacy rests on their
+    being right.
     """
 
     rows: NDArray[Any]  # float64 or float32

@@ -32,29 +32,13 @@ _EPSILONS = np.concatenate([np.linspace(0, 20, 401), np.linspace(21, 60, 40)])
 class EmpiricalAudit:
     """What the membership game found.
 
-    Parameters
-    ----------
-    passed : bool
-        False only if the claim is refuted at the stated false-alarm rate.
-    mu_estimate : float
-        The mu of the error rates as they were found.
-    mu_lower, epsilon_lower : float
-        Lower bounds that hold with probability 1 - false_alarm; epsilon at `delta`.
-    mu_claimed : float
-        The claim as one mu.
-    mu_detectable : float
-        The mu of a mechanism that this many trials would expose against the claim half of the time: above it the game has power,
-        below it passing says little. Infinite where so few trials can refute nothing.
-    delta : float
-        The delta at which epsilon is reported.
-    false_positive_bound, false_negative_bound : float
-        Clopper-Pearson upper bounds of the test's error rates.
-    trials : int
-        Runs of the mechanism on each side.
-    false_alarm : float
-        The probability, at most, of refuting a claim that is true.
-    neighbours : str
-        The claim's neighbouring relation.
+    `passed`: False only if the claim is refuted at the stated false-alarm rate. `mu_estimate`: The mu of the error rates as they
+    were found. `mu_lower`, `epsilon_lower`: Lower bounds that hold with probability 1 - false_alarm; epsilon at `delta`.
+    `mu_claimed`: The claim as one mu. `mu_detectable`: The mu of a mechanism that this many trials would expose against the claim
+    half of the time: above it the game has power, below it passing says little. Infinite where so few trials can refute nothing.
+    `delta`: The delta at which epsilon is reported. `false_positive_bound`, `false_negative_bound`: Clopper-Pearson upper bounds of
+    the test's error rates. `trials`: Runs of the mechanism on each side. `false_alarm`: The probability, at most, of refuting a
+    claim that is true. `neighbours`: The claim's neighbouring relation.
 
     Examples
     --------
@@ -80,13 +64,7 @@ class EmpiricalAudit:
     neighbours: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the findings in plain JSON types.
-
-        Returns
-        -------
-        dict
-            The fields by name; `mu_detectable` is None if so few trials can refute nothing.
-        """
+        """Give the findings in plain JSON types; `mu_detectable` is None if so few trials can refute nothing."""
         return asdict(self) | {"mu_detectable": self.mu_detectable if math.isfinite(self.mu_detectable) else None}
 
     def __str__(self) -> str:

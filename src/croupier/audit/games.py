@@ -55,17 +55,9 @@ class Coins:
 class Kind:
     """One kind of result.
 
-    Parameters
-    ----------
-    name : str
-        What is released.
-    seen : str
-        What the player sees, and what the neighbouring populations are.
-    game : callable
-        From (epsilon, delta, coins) to what is claimed and a function that runs the real thing once, on the population (False)
-        or on its neighbour (True), and returns the player's number.
-    share : float, default 1.0
-        The share of a session's runs that this game has: less where a run takes long.
+    `name`: What is released. `seen`: What the player sees, and what the neighbouring populations are. `game`: From (epsilon, delta,
+    coins) to what is claimed and a function that runs the real thing once, on the population (False) or on its neighbour (True),
+    and returns the player's number. `share`: The share of a session's runs that this game has: less where a run takes long.
     """
 
     name: str

@@ -37,23 +37,9 @@ KINDS = (*PROTOCOL, *MODELS, *DEPLOYED)
 class Finding:
     """The result of one game.
 
-    Parameters
-    ----------
-    kind : str
-        What was released.
-    seen : str
-        What the player saw.
-    epsilon_claimed : float
-        The claim's epsilon at the delta of the game, rounded up.
-    theorem : str
-        What the claim rests on.
-    audit : EmpiricalAudit
-        The claim as mu, the point estimate, the lower bound and the verdict.
-
-    Attributes
-    ----------
-    passed : bool
-        False only where the claim is refuted.
+    `kind`: What was released. `seen`: What the player saw. `epsilon_claimed`: The claim's epsilon at the delta of the game, rounded
+    up. `theorem`: What the claim rests on. `audit`: The claim as mu, the point estimate, the lower bound and the verdict. `passed`:
+    False only where the claim is refuted.
     """
 
     kind: str
@@ -77,23 +63,10 @@ class Finding:
 class Findings:
     """The results of all games, one row a kind.
 
-    Parameters
-    ----------
-    rows : tuple of Finding
-        In the order of the kinds.
-    delta : float
-        The delta at which epsilons are given.
-    trials : int
-        Runs on each side of every game that is not slow; each row has its own number.
-    false_alarm : float
-        Probability that any of the rows refutes a claim that holds. Each row has an equal share of it.
-    private : bool
-        Whether the coins were secure, as they are where results are released.
-
-    Attributes
-    ----------
-    passed : bool
-        False where any claim is refuted.
+    `rows`: In the order of the kinds. `delta`: The delta at which epsilons are given. `trials`: Runs on each side of every game
+    that is not slow; each row has its own number. `false_alarm`: Probability that any of the rows refutes a claim that holds. Each
+    row has an equal share of it. `private`: Whether the coins were secure, as they are where results are released. `passed`: False
+    where any claim is refuted.
 
     Guarantee
     ---------
@@ -119,24 +92,12 @@ class Findings:
         return all(row.passed for row in self.rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the findings in plain JSON types.
-
-        Returns
-        -------
-        dict
-            The fields, "passed", and one dict per row.
-        """
+        """Return the findings in plain JSON types: the fields, "passed", and one dict per row."""
         facts = {"passed": self.passed, "delta": self.delta, "trials": self.trials, "false_alarm": self.false_alarm}
         return facts | {"private": self.private, "rows": [row.to_dict() for row in self.rows]}
 
     def to_json(self) -> str:
-        """Return what `croupier audit --all --json` prints.
-
-        Returns
-        -------
-        str
-            JSON text.
-        """
+        """Return what `croupier audit --all --json` prints: JSON text."""
         return json.dumps(self.to_dict(), indent=2)
 
 

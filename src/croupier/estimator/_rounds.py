@@ -55,21 +55,9 @@ def require_once(checkpoint: Any) -> None:
 class GroupPlans:
     """How each group is asked: one plan per group, and the chance that a group holds too few honest users.
 
-    Parameters
-    ----------
-    plans : tuple of SumPlan
-        One per group; its `users` are the group's size.
-    honest : float
-        The fraction of all users that is relied on.
-    shortfall : float
-        The probability, part of delta, that a user's group holds fewer honest users than its plan counts on.
-
-    Attributes
-    ----------
-    users : int
-        People in all groups together.
-    guarantee : Guarantee
-        What all rounds reveal about one user.
+    `plans`: One per group; its `users` are the group's size. `honest`: The fraction of all users that is relied on. `shortfall`:
+    The probability, part of delta, that a user's group holds fewer honest users than its plan counts on. `users`: People in all
+    groups together. `guarantee`: What all rounds reveal about one user.
 
     Guarantee
     ---------
@@ -108,19 +96,8 @@ class GroupPlans:
 class GroupRounds:
     """What the rounds of all groups released.
 
-    Parameters
-    ----------
-    planned : GroupPlans
-        How they were asked.
-    estimates : tuple of SumEstimate
-        The noisy sums, one per group.
-
-    Attributes
-    ----------
-    users : int
-        People in all groups together.
-    guarantee : Guarantee or None
-        What all rounds reveal about one user; None if one of them was not private.
+    `planned`: How they were asked. `estimates`: The noisy sums, one per group. `users`: People in all groups together. `guarantee`:
+    What all rounds reveal about one user; None if one of them was not private.
     """
 
     planned: GroupPlans

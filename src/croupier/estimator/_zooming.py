@@ -1,4 +1,4 @@
-"""Regressions with intervals in secret rounds: their schedule, the run, and what is read from its transcript."""
+"""Secret rounds of regressions with intervals, apart from `inference`, which is long: their schedule, the run, what it showed."""
 
 from __future__ import annotations
 

@@ -35,21 +35,10 @@ _EDITED = "Do not edit an account by hand; start a new one."
 class Spent:
     """One fit.
 
-    Attributes
-    ----------
-    what : str
-        The estimator.
-    users : int
-        On how many users.
-    guarantee : Guarantee or None
-        None if its randomness was seeded.
-    run : str
-        The run's name: a fit that resumes from a checkpoint is the same run, and is counted once.
-    unit : str
-        Whom the guarantee protects: "row" (every row was a user), "person" (all rows of a person were one), or "user" (whatever the
-        population calls one).
-    part : Part or None
-        The part of the people that was asked, where they were set aside; None for everybody.
+    `what`: The estimator. `users`: On how many users. `guarantee`: None if its randomness was seeded. `run`: The run's name: a fit
+    that resumes from a checkpoint is the same run, and is counted once. `unit`: Whom the guarantee protects: "row" (every row was a
+    user), "person" (all rows of a person were one), or "user" (whatever the population calls one). `part`: The part of the people
+    that was asked, where they were set aside; None for everybody.
     """
 
     what: str
@@ -91,14 +80,8 @@ def limit_text(limit: Limit) -> str:
 class Terms:
     """What is fixed for an account before anything is released.
 
-    Attributes
-    ----------
-    limit : Limit or None
-        None if fits are counted without one.
-    first_cap : float or None
-        The odometer's smallest cap, by the first fit; None in memory, where it follows from that fit when a figure is asked for.
-    delta : float
-        That of every figure, and of the limit.
+    `limit`: None if fits are counted without one. `first_cap`: The odometer's smallest cap, by the first fit; None in memory, where
+    it follows from that fit when a figure is asked for. `delta`: That of every figure, and of the limit.
     """
 
     limit: Limit | None

@@ -80,27 +80,11 @@ class Contest(Query):
 class Choice(Figures):
     """The best of several models by a private evaluation, and how sure that is.
 
-    Parameters
-    ----------
-    best : str
-        The name of the candidate with the highest score.
-    models : dict of str to estimator
-        All candidates, fitted, by name.
-    answer : Answer
-        The private evaluation; its value are the scores.
-    fits : Guarantee or None
-        What fits reveal about a person who was not set aside; None if nothing was fitted here, or it is NOT private.
-    promise : str
-        What holds for everybody, in words.
-
-    Attributes
-    ----------
-    model : estimator
-        The chosen one.
-    scores : dict of str to Score
-        Accuracy of classifiers; of regressors 1 less the squared error, in units of the squared width of the target's range.
-    guarantee : Guarantee or None
-        What fits and evaluation together reveal about anybody: nobody is in both. None if it is NOT private.
+    `best`: The name of the candidate with the highest score. `models`: All candidates, fitted, by name. `answer`: The private
+    evaluation; its value are the scores. `fits`: What fits reveal about a person who was not set aside; None if nothing was fitted
+    here, or it is NOT private. `promise`: What holds for everybody, in words. `model`: The chosen one. `scores`: Accuracy of
+    classifiers; of regressors 1 less the squared error, in units of the squared width of the target's range. `guarantee`: What fits
+    and evaluation together reveal about anybody: nobody is in both. None if it is NOT private.
 
     Guarantee
     ---------
@@ -134,18 +118,10 @@ class Choice(Figures):
         """Return how probable it is, at least, that the chosen candidate is at most this many points below the best.
 
         A candidate that is worse by more is chosen only if the difference of two errors is as large, once for each of the others.
+        Returns a lower bound.
 
-        Parameters
-        ----------
-        points : float
-            In hundredths of the score: 1 for one per cent of accuracy.
-        of_these_people : bool, default False
-            Whether the best is meant for the people who were asked, rather than for people like them.
-
-        Returns
-        -------
-        float
-            A lower bound.
+        `points`: In hundredths of the score: 1 for one per cent of accuracy. `of_these_people`: Whether the best is meant for the
+        people who were asked, rather than for people like them.
         """
         real("points", points, at_least=0, remedy="1 is one per cent of accuracy.")
         noise, users = self.answer.estimate.mean_noise_std, self.answer.users
@@ -159,26 +135,15 @@ class Choice(Figures):
         return max(0.0, 1 - missed)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the scores with error bars, how sure the choice is, and the guarantee, in plain JSON types.
-
-        Returns
-        -------
-        dict
-            "best", "users", "scores", "within", by points, and "guarantee", which is None if the choice is NOT private.
-        """
+        """Return the scores with error bars, how sure the choice is, and the guarantee, in plain JSON types: "best", "users",
+        "scores", "within", by points, and "guarantee", which is None if the choice is NOT private."""
         scores = {name: {"value": score.value, "std": score.std} for name, score in self.scores.items()}
         within = {f"{points:g}": self.within(points) for points in (0.5, 1.0, 2.0, 5.0)}
         guarantee = self.guarantee.to_dict() if self.guarantee else None
         return {"best": self.best, "users": self.answer.users, "scores": scores, "within": within, "guarantee": guarantee}
 
     def figures(self) -> list[dict[str, Any]]:
-        """Return one row per candidate, the best first.
-
-        Returns
-        -------
-        list of dict
-            "candidate", "score" and "std".
-        """
+        """Return one row per candidate, the best first: "candidate", "score" and "std"."""
         ranked = sorted(self.scores.items(), key=lambda item: -item[1].value)
         return [{"candidate": name, "score": score.value, "std": score.std} for name, score in ranked]
 

@@ -22,42 +22,17 @@ Floats = NDArray[np.float64]
 class RegressionTable(Figures):
     """The table that statisticians know: one row per coefficient, in the units of the data.
 
-    Parameters
-    ----------
-    names : tuple of str
-        Of the coefficients, the intercept's last.
-    coef : ndarray
-        The coefficients.
-    std : ndarray
-        Their standard errors; infinity if the data do not decide a coefficient and no bound was declared.
-    intervals : ndarray of shape (coefficients, 2)
-        Low and high ends at `level`: (-inf, inf) where the data do not decide a coefficient and no bound was declared.
-    p_values : ndarray
-        Of the hypothesis that a coefficient is 0; 1 where nothing is known of it.
-    determined : ndarray of bool
-        Whether the data decide a coefficient. False: the noise hides its direction.
-    level : float
-        The intervals' coverage.
-    r2 : float or None
-        Estimated share of the target's variance that is explained; None without an intercept, or where the noise hides it.
-    users : int
-        People that were asked.
-    promise : str
-        The guarantee, in brief.
-    method : str, default "Least squares in one private round"
-        How it was made, for the first line.
-    covariance : ndarray of shape (coefficients, coefficients), optional
-        Of the coefficients, sampling and privacy noise together.
-    r2_std : float, optional
-        Standard error of `r2`.
-    bias, limits : ndarray, optional
-        What a declared bound leaves of coefficients that the data do not decide, as in `croupier.statistics.moments.Coefficients`.
-    settled : bool, default True
-        False where a logistic regression's last step is longer than noise explains: nothing is then decided, whatever the noise.
-    caveat : str, default ""
-        What else is to be said of the intervals.
-    of : str, default ""
-        What coefficients are in, per unit of their column: the target's units, or log-odds of one class against the other.
+    `names`: Of the coefficients, the intercept's last. `coef`: The coefficients. `std`: Their standard errors; infinity if the data
+    do not decide a coefficient and no bound was declared. `intervals` (coefficients, 2): Low and high ends at `level`: (-inf, inf)
+    where the data do not decide a coefficient and no bound was declared. `p_values`: Of the hypothesis that a coefficient is 0; 1
+    where nothing is known of it. `determined`: Whether the data decide a coefficient. False: the noise hides its direction.
+    `level`: The intervals' coverage. `r2`: Estimated share of the target's variance that is explained; None without an intercept,
+    or where the noise hides it. `users`: People that were asked. `promise`: The guarantee, in brief. `method`: How it was made, for
+    the first line. `covariance` (coefficients, coefficients): Of the coefficients, sampling and privacy noise together. `r2_std`:
+    Standard error of `r2`. `bias`, `limits`: What a declared bound leaves of coefficients that the data do not decide, as in
+    `croupier.statistics.moments.Coefficients`. `settled`: False where a logistic regression's last step is longer than noise
+    explains: nothing is then decided, whatever the noise. `caveat`: What else is to be said of the intervals. `of`: What
+    coefficients are in, per unit of their column: the target's units, or log-odds of one class against the other.
     """
 
     names: tuple[str, ...]
@@ -126,13 +101,7 @@ class RegressionTable(Figures):
         }
 
     def figures(self) -> list[dict[str, Any]]:
-        """Return one row per coefficient.
-
-        Returns
-        -------
-        list of dict
-            "name", "coef", "std", "low", "high" and "p".
-        """
+        """Return one row per coefficient: "name", "coef", "std", "low", "high" and "p"."""
         rows = zip(self.names, self.coef, self.std, self.intervals, self.p_values, strict=True)
         return [
             {"name": name, "coef": float(coef), "std": float(std), "low": float(low), "high": float(high), "p": float(p)}
@@ -223,33 +192,13 @@ class WidthForecast:
     It takes columns for independent and evenly spread over their ranges. Those that go together, or use a small part of their
     range, have wider intervals.
 
-    Parameters
-    ----------
-    kind : {"linear", "logistic"}
-        The regression.
-    users : int
-        People.
-    columns : int
-        Features, without the intercept.
-    epsilon : float
-        What each of them is promised.
-    half_width : float
-        Of a slope's 95 % interval, times half of its column's range; in halves of the target's range, or in log-odds. Infinity
-        where the data will not decide slopes.
-    least_spread : float
-        A direction of the columns whose standard deviation is below this part of an even spread's gets (-inf, inf). In rounds 0:
-        they zoom in on such a direction.
-    method : {"moments", "rounds"}, default "moments"
-        How people would be asked.
-    ratio : float, optional
-        In rounds: the width over that without privacy.
-    approximate : bool, default False
-        In rounds: whether so few people answer for so many columns that intervals held the truth less often in trials.
-
-    Attributes
-    ----------
-    useless : bool
-        Whether the intervals would hold every slope that there can be.
+    `kind`: The regression. `users`: People. `columns`: Features, without the intercept. `epsilon`: What each of them is promised.
+    `half_width`: Of a slope's 95 % interval, times half of its column's range; in halves of the target's range, or in log-odds.
+    Infinity where the data will not decide slopes. `least_spread`: A direction of the columns whose standard deviation is below
+    this part of an even spread's gets (-inf, inf). In rounds 0: they zoom in on such a direction. `method`: How people would be
+    asked. `ratio`: In rounds: the width over that without privacy. `approximate`: In rounds: whether so few people answer for so
+    many columns that intervals held the truth less often in trials. `useless`: Whether the intervals would hold every slope that
+    there can be.
     """
 
     kind: str

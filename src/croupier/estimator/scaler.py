@@ -35,21 +35,9 @@ _CURVE_DIAMETER, _CURVE_NORM = (71 + 8 * math.sqrt(2)) / 16, 2.0
 class ColumnMoments(Query):
     """(u, 2 u^2 - 1) per feature, u the feature scaled from its declared range to [-1, 1]; zero for a row that is not finite.
 
-    Parameters
-    ----------
-    middle, half : ndarray of shape (features,)
-        Middle and half the width of the declared ranges.
-    blanks : bool, default False
-        Whether rows that are not finite are its own, and count as zeros.
-
-    Attributes
-    ----------
-    dim : int
-        Coordinates of a vector.
-    norm : float
-        Bound on the l2 norm of a vector: u^2 + (2 u^2 - 1)^2 is at most 2 for each feature.
-    diameter : float
-        Bound on the l2 distance of two vectors (docs/statistics-theory.md), for any records.
+    `middle`, `half` (features,): Middle and half the width of the declared ranges. `blanks`: Whether rows that are not finite are
+    its own, and count as zeros. `dim`: Coordinates of a vector. `norm`: Bound on the l2 norm of a vector: u^2 + (2 u^2 - 1)^2 is at
+    most 2 for each feature. `diameter`: Bound on the l2 distance of two vectors (docs/statistics-theory.md), for any records.
     """
 
     middle: Floats

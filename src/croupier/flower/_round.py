@@ -31,20 +31,10 @@ _REMEDY = "Use what CroupierStrategy sends."
 class RoundWords:
     """All that a device is told of a round beside the model; a report is bound to every word.
 
-    Parameters
-    ----------
-    plan : str
-        The JSON of a `LotsPlan` whose vectors have norm 1.
-    run : str
-        32 random bytes of this run, as hex digits.
-    round : int
-        The round's number, from 1 to the plan's rounds.
-    clip : float
-        The public bound on the l2 norm of an update in this round.
-    weight : float
-        Of the coordinate that tells whether an update is within the clip; 0 where there is none.
-    block : int
-        The block of the rotated update that the device sends; 0 under a plan without blocks.
+    `plan`: The JSON of a `LotsPlan` whose vectors have norm 1. `run`: 32 random bytes of this run, as hex digits. `round`: The
+    round's number, from 1 to the plan's rounds. `clip`: The public bound on the l2 norm of an update in this round. `weight`: Of
+    the coordinate that tells whether an update is within the clip; 0 where there is none. `block`: The block of the rotated update
+    that the device sends; 0 under a plan without blocks.
     """
 
     plan: str

@@ -221,16 +221,8 @@ class RemoteMaskAnalyzer:
 class MaskServer(ThreadingHTTPServer):
     """Serves a mask analyzer; one operator's own process, never that of the Flower server.
 
-    Parameters
-    ----------
-    analyzer : MaskAnalyzer
-        With a folder, so that a restart forgets nothing.
-    address : tuple of str and int
-        Host and port; port 0 is any that is free.
-    token : str, optional
-        What a request has to know.
-    certificate, key : path-like, optional
-        For TLS.
+    `analyzer`: With a folder, so that a restart forgets nothing. `address`: Host and port; port 0 is any that is free. `token`:
+    What a request has to know. `certificate`, `key`: For TLS.
     """
 
     daemon_threads = True

@@ -126,12 +126,7 @@ TARGET_SHARE = 0.3
 class Rows:
     """How a problem's rows are sent: features and constant scaled so that a row is at most 1 long.
 
-    Parameters
-    ----------
-    problem : Problem
-        Whose rows they are.
-    share : float
-        The part of the squared length that the constant has, where rows have one.
+    `problem`: Whose rows they are. `share`: The part of the squared length that the constant has, where rows have one.
     """
 
     problem: Problem

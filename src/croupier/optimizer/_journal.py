@@ -1,4 +1,4 @@
-"""A journal of a run, from which another process can resume it: privacy spent is neither lost nor spent twice.
+"""A journal of a run on disk, apart from `training`: another process resumes it, and privacy is neither lost nor spent twice.
 
 The file says which point a round asks about before anybody is asked, and what came back after. A run that is begun again with it
 does the answered rounds from the file. A round that was asked but not answered is asked again about the same point, under the same

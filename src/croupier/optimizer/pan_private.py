@@ -36,18 +36,8 @@ Floats = NDArray[np.float64]
 class PanState:
     """Everything that the algorithm remembers between two records.
 
-    Parameters
-    ----------
-    phase : int
-        Phases that have ended.
-    round : int
-        The current round of the phase, from 1.
-    taken : int
-        Records of the present batch that were taken in.
-    theta, aggregate : ndarray
-        Where AC-SA stands.
-    counts : ndarray of int
-        The running sum of encoded gradients, with its noise.
+    `phase`: Phases that have ended. `round`: The current round of the phase, from 1. `taken`: Records of the present batch that
+    were taken in. `theta`, `aggregate`: Where AC-SA stands. `counts`: The running sum of encoded gradients, with its noise.
     """
 
     phase: int

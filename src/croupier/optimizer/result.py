@@ -29,18 +29,11 @@ _ANOTHER_PROCESSOR = 1e-12
 class Round:
     """One round as everyone may know it: the point asked about, the private mean that came back, and of how many users.
 
-    Parameters
-    ----------
-    index, phase : int
-        Its number in the run, and that of its phase, both from 1.
-    theta : ndarray
-        The point asked about, in the problem's own coordinates; in an opening, which asks about rows, where the run stands.
-    gradient : ndarray
-        The private mean that came back: the gradient there, in the coordinates of its phase; in an opening, the mean or the
-        second moments of rows.
-    users : int
-        Users that answered. Where lots are secret, the public number of reports, blanks included, the same in every round; the sum
-        was divided by all users / rounds (`Phase.mean_of`).
+    `index`, `phase`: Its number in the run, and that of its phase, both from 1. `theta`: The point asked about, in the problem's
+    own coordinates; in an opening, which asks about rows, where the run stands. `gradient`: The private mean that came back: the
+    gradient there, in the coordinates of its phase; in an opening, the mean or the second moments of rows. `users`: Users that
+    answered. Where lots are secret, the public number of reports, blanks included, the same in every round; the sum was divided by
+    all users / rounds (`Phase.mean_of`).
     """
 
     index: int

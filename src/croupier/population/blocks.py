@@ -345,30 +345,12 @@ class BlockPopulation:
     that itself says `checks_itself = True` (`CheckedBlock`); it is then taken at its word. `file_name`, if a block has one
     (`NamedBlock`), is what errors call it.
 
-    Parameters
-    ----------
-    blocks : iterable of Block
-        The blocks, in an order that must not change: a block's number names its randomness.
-    keep : bool, default False
-        Whether to hold in memory what was read.
-    mode : {"counting", "faithful"}, default "counting"
-        Whether to add integers, or to make and shuffle every message; the distribution of the answers is the same.
-    threads : int or None, default None
-        How many blocks are answered for at once. None is as many as the process has processors where records are kept, and one
-        where they are read, since each holds a block. The counts are the same. A loss of one's own is called by one thread; `read`
-        may be called by several, of different blocks.
-
-    Attributes
-    ----------
-    private : bool
-        True: its answers are as private as the plan.
-    unit : str
-        What a user is: "row".
-
-    Raises
-    ------
-    ArgumentError
-        If there is no block, a block has no users, or threads is below 1.
+    `blocks`: The blocks, in an order that must not change: a block's number names its randomness. `keep`: Whether to hold in memory
+    what was read. `mode`: Whether to add integers, or to make and shuffle every message; the distribution of the answers is the
+    same. `threads`: How many blocks are answered for at once. None is as many as the process has processors where records are kept,
+    and one where they are read, since each holds a block. The counts are the same. A loss of one's own is called by one thread;
+    `read` may be called by several, of different blocks. `private`: True: its answers are as private as the plan. `unit`: What a
+    user is: "row". ArgumentError: If there is no block, a block has no users, or threads is below 1.
 
     Guarantee
     ---------

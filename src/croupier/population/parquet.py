@@ -100,22 +100,10 @@ class ParquetPopulation(BlockPopulation):
 class ParquetBlock:
     """The rows of some row groups of one file. `ParquetPopulation` makes one for every run of row groups.
 
-    Parameters
-    ----------
-    uri : str
-        The file, as a URI or an absolute path.
-    row_groups : tuple of int
-        The row groups, by their numbers in the file.
-    users : int
-        How many rows they have together.
-    features : tuple of str
-        The columns of X.
-    target : str or None
-        The column that is y; None if there is none.
-    records : callable or None
-        What each user does to its own record, from (X, y) to (X, y); None if records are used as they are.
-    footer : bytes
-        A digest of the end of the file when it was counted, which tells where and how long everything in it is.
+    `uri`: The file, as a URI or an absolute path. `row_groups`: The row groups, by their numbers in the file. `users`: How many
+    rows they have together. `features`: The columns of X. `target`: The column that is y; None if there is none. `records`: What
+    each user does to its own record, from (X, y) to (X, y); None if records are used as they are. `footer`: A digest of the end of
+    the file when it was counted, which tells where and how long everything in it is.
     """
 
     uri: str

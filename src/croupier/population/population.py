@@ -37,12 +37,7 @@ _LARGEST = 2**64 - 1
 class Order:
     """A uniformly random order of users, for holders of the secret.
 
-    Parameters
-    ----------
-    secret : Secret
-        What the tickets are drawn from; anyone who has it knows the order.
-    users : int
-        How many users there are.
+    `secret`: What the tickets are drawn from; anyone who has it knows the order. `users`: How many users there are.
 
     Guarantee
     ---------
@@ -101,14 +96,8 @@ class Order:
 class Batch:
     """The users of one round: those ranked from `first` up to `last`, whose tickets lie between `low` and `high`.
 
-    Parameters
-    ----------
-    order : Order
-        The order of all users.
-    first, last : int
-        The rank of the first user, and that after the last one.
-    low, high : int
-        The least and the largest ticket, both included.
+    `order`: The order of all users. `first`, `last`: The rank of the first user, and that after the last one. `low`, `high`: The
+    least and the largest ticket, both included.
     """
 
     order: Order
@@ -395,13 +384,9 @@ class LeaveBlanks:
 class UnreachableError(RuntimeError):
     """Users cannot be reached: a file or a machine is gone.
 
-    Parameters
-    ----------
-    text : str
-        What cannot be reached, and why. It must not hold a record's value.
-    whatever_the_records : bool, default True
-        Whether it would have happened whatever is in the records, as with a file that was moved. A machine that is lost again and
-        again may be lost because of a record.
+    `text`: What cannot be reached, and why. It must not hold a record's value. `whatever_the_records`: Whether it would have
+    happened whatever is in the records, as with a file that was moved. A machine that is lost again and again may be lost because
+    of a record.
     """
 
     def __init__(self, text: str, *, whatever_the_records: bool = True) -> None:
@@ -423,25 +408,13 @@ class Question:
     With `lots` the batch are the users of a secret lot. The answering side adds blanks, reports of the zero vector, up to the
     public `size`, and says of the estimate's `users` nothing but this size: not the batch's.
 
-    Parameters
-    ----------
-    query : Query or callable
-        What is asked: from records (X, y) to one vector per user. A function becomes a `Query` that claims nothing.
-    batch : Batch
-        The users who are asked.
-    plan : SumPlan
-        How their vectors are encoded, and how much noise they add; with lots that of one of its rounds.
-    secret : Secret
-        What the round's randomness is derived from. The caller must give one that belongs to this question alone.
-    number : int, default 1
-        The number of the round in its run, counted from 1, for those who tell rounds apart.
-    lots : LotsPlan or None, default None
-        The plan of the run, where rounds are drawn by secret lots.
-    block : int, default 0
-        Under a plan with blocks, the block that the batch sends.
-    rotation : bytes, default b""
-        Under a plan with a rotation, what it is made from; derived from the secret where it is empty. The blocks of a round share
-        it, and nothing else.
+    `query`: What is asked: from records (X, y) to one vector per user. A function becomes a `Query` that claims nothing. `batch`:
+    The users who are asked. `plan`: How their vectors are encoded, and how much noise they add; with lots that of one of its
+    rounds. `secret`: What the round's randomness is derived from. The caller must give one that belongs to this question alone.
+    `number`: The number of the round in its run, counted from 1, for those who tell rounds apart. `lots`: The plan of the run,
+    where rounds are drawn by secret lots. `block`: Under a plan with blocks, the block that the batch sends. `rotation`: Under a
+    plan with a rotation, what it is made from; derived from the secret where it is empty. The blocks of a round share it, and
+    nothing else.
 
     Guarantee
     ---------

@@ -85,12 +85,7 @@ _LOTS_SHARE, _LOTS_LEAST = 0.5, 1e-14
 class GaussianBound:
     """At most as telling as N(mu, 1) against N(0, 1), except for `slack`: delta(eps) <= deltaG(eps; mu) + slack for every real eps.
 
-    Parameters
-    ----------
-    mu : float
-        The shift of the Gaussian.
-    slack : float
-        What is added to delta.
+    `mu`: The shift of the Gaussian. `slack`: What is added to delta.
     """
 
     mu: float
@@ -133,17 +128,12 @@ def response_mu(epsilon: float) -> float:
 class Caps:
     """A filter: what the squares of mu and the slacks of all mechanisms together may come to, each for itself.
 
+    `mu`: Cap on the root of the sum of squares. `slack`: Cap on the sum of slacks.
+
     Guarantee
     ---------
     Mechanisms may be chosen one after the other in any way that depends on what was released before. If each is refused that would
     take the sum of mu^2 beyond `mu`^2, or the sum of slacks beyond `slack`, all together are mu-Gaussian private except for slack.
-
-    Parameters
-    ----------
-    mu : float
-        Cap on the root of the sum of squares.
-    slack : float
-        Cap on the sum of slacks.
     """
 
     mu: float
@@ -168,12 +158,7 @@ class Caps:
 class Limit:
     """What is promised of all mechanisms together, and the caps that keep it: the core of an account and of a device's budget.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        The promise.
-    caps : Caps, optional
-        Those that were fixed with it; by default the ones that `Caps.of_limit` gives.
+    `epsilon`, `delta`: The promise. `caps`: Those that were fixed with it; by default the ones that `Caps.of_limit` gives.
     """
 
     epsilon: float

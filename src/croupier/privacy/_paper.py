@@ -1,4 +1,4 @@
-"""The paper's own calibration: Lemma 3.1, Theorem 3.2, the robustness claim of Appendix A.3, and Algorithm 5's split.
+"""The paper's own calibration, apart from ours: Lemma 3.1, Theorem 3.2, the robustness claim of Appendix A.3, Algorithm 5's split.
 
 Printed constants, with the errata of docs/deviations.md; what a statement does not cover is refused. Kept for comparison and
 for reproducing the paper: the noise is hundreds of times what is needed.

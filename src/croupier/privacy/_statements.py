@@ -135,12 +135,8 @@ SEEDED_OR_STAND_IN = "seeded randomness, or a stand-in for users"
 class Claim:
     """One pair of figures, and what an attacker can do who sees the release.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        The privacy loss, and the probability of a larger one.
-    guess : float
-        The largest probability of guessing right between two records that are equally likely beforehand.
+    `epsilon`, `delta`: The privacy loss, and the probability of a larger one. `guess`: The largest probability of guessing right
+    between two records that are equally likely beforehand.
     """
 
     epsilon: float
@@ -171,20 +167,10 @@ class Claim:
 class PromiseWords:
     """What is promised to every single person, in sentences.
 
-    Parameters
-    ----------
-    claim : Claim
-        The figures, against anyone who sees the model and everything that the analyzer saw.
-    neighbours : str
-        "replace-one" or "zero-out".
-    honest : float
-        The fraction of all people relied on to add noise.
-    kept : bool
-        False where the randomness was seeded: the sentences then say what secure randomness would have promised.
-    watched : str
-        Where lots are secret, what `watched_line` says; else empty.
-    release : str
-        "model", or "answer" where a question is asked.
+    `claim`: The figures, against anyone who sees the model and everything that the analyzer saw. `neighbours`: "replace-one" or
+    "zero-out". `honest`: The fraction of all people relied on to add noise. `kept`: False where the randomness was seeded: the
+    sentences then say what secure randomness would have promised. `watched`: Where lots are secret, what `watched_line` says; else
+    empty. `release`: "model", or "answer" where a question is asked.
     """
 
     claim: Claim

@@ -59,13 +59,9 @@ _QUANTILES = 1e-9
 class Allocation:
     """One report in one of `rounds` secret rounds, each with a zero-out certificate of `mu` (accounting, Theorem L).
 
-    Parameters
-    ----------
-    mu : float
-        Above 0, at most 1000. One round's pair (blank, report) is a post-processing of (N(0, 1), N(mu, 1)), except for a slack that
-        is kept elsewhere.
-    rounds : int
-        From 1 to 10^6: the rounds among which the lot was drawn, uniformly and independently of all else.
+    `mu`: Above 0, at most 1000. One round's pair (blank, report) is a post-processing of (N(0, 1), N(mu, 1)), except for a slack
+    that is kept elsewhere. `rounds`: From 1 to 10^6: the rounds among which the lot was drawn, uniformly and independently of all
+    else.
 
     Guarantee
     ---------
@@ -137,12 +133,7 @@ class PowerCurve:
 
     The bound is the polygon through (levels, powers), from level 0 to (1, 1). It is 1 - f, where f is the trade-off function.
 
-    Parameters
-    ----------
-    levels : numpy.ndarray of float64
-        Ascending, rounded down.
-    powers : numpy.ndarray of float64
-        Ascending, rounded up.
+    `levels`: Ascending, rounded down. `powers`: Ascending, rounded up.
     """
 
     levels: Floats

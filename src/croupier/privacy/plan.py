@@ -59,33 +59,15 @@ def default_delta(users: int) -> float:
 class SumRequest:
     """What was asked for: the public facts of a private sum, checked. `plan_sum` explains each and gives its range.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        The guarantee, for a user who takes part in all rounds.
-    users, dim : int
-        Users in one round, and coordinates of a user's vector.
-    norm, honest : float, default 1.0
-        Public bound on a vector's l2 norm, in units of the data; fraction of the users that is trusted to add its noise.
-    rounds : int, default 1
-        Rounds that each user takes part in.
-    neighbours, calibration : str
-        By default "replace-one" and "tight".
-    max_inflation : float, default 1.05
-        Noise allowed relative to a trusted curator's.
-    max_bits : int, optional
-        Bits per coordinate that one user may send.
-    scalar : bool, default False
-        Whether it is the sum of numbers in an interval (Algorithm 1).
-    diameter : float, optional
-        Bound on the l2 distance of any two vectors that users may send; default: twice the norm.
-    range : float, optional
-        With a rotation, R: coordinates are clipped to +- R times the norm. None if vectors are encoded as they are.
-    blocks : int, default 1
-        With a rotation, the blocks that the rotated vector is cut into, a power of two; a user sends one of them.
-    answers : int, optional
-        The query's claim that a vector has at most this many entries other than 0, all of size norm / sqrt(answers). Accuracy alone
-        rests on it.
+    `epsilon`, `delta`: The guarantee, for a user who takes part in all rounds. `users`, `dim`: Users in one round, and coordinates
+    of a user's vector. `norm`, `honest`: Public bound on a vector's l2 norm, in units of the data; fraction of the users that is
+    trusted to add its noise. `rounds`: Rounds that each user takes part in. `neighbours`, `calibration`: By default "replace-one"
+    and "tight". `max_inflation`: Noise allowed relative to a trusted curator's. `max_bits`: Bits per coordinate that one user may
+    send. `scalar`: Whether it is the sum of numbers in an interval (Algorithm 1). `diameter`: Bound on the l2 distance of any two
+    vectors that users may send; default: twice the norm. `range`: With a rotation, R: coordinates are clipped to +- R times the
+    norm. None if vectors are encoded as they are. `blocks`: With a rotation, the blocks that the rotated vector is cut into, a
+    power of two; a user sends one of them. `answers`: The query's claim that a vector has at most this many entries other than 0,
+    all of size norm / sqrt(answers). Accuracy alone rests on it.
     """
 
     epsilon: float

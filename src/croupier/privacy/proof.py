@@ -53,18 +53,8 @@ _REST_OF_BLOCKS = 2.0**-40
 class Constants(NamedTuple):
     """Balls around the constants of Theorem B for one window.
 
-    Parameters
-    ----------
-    step : arb or None
-        c; None if the window was met in blocks.
-    slope : arb
-        ct.
-    bulge : arb or None
-        kappa; None if the window was met in blocks.
-    tau, mu : arb
-        What the certificate is made of.
-    bend : arb or None
-        nu of Theorem E; None if mu is by Theorem B.
+    `step`: c; None if the window was met in blocks. `slope`: ct. `bulge`: kappa; None if the window was met in blocks. `tau`, `mu`:
+    What the certificate is made of. `bend`: nu of Theorem E; None if mu is by Theorem B.
     """
 
     step: arb | None

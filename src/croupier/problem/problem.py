@@ -155,12 +155,8 @@ def _dense(column: Any) -> Floats:
 class Smoothed:
     """The beta-Moreau envelope of a problem's losses (Lemma 4.6): convex, beta-smooth, as steep as the problem (erratum 4).
 
-    Parameters
-    ----------
-    problem : Problem
-        Whose losses are smoothed, the regulariser included.
-    beta : float
-        The smoothness of the envelope, above 0: larger is closer to the loss.
+    `problem`: Whose losses are smoothed, the regulariser included. `beta`: The smoothness of the envelope, above 0: larger is
+    closer to the loss.
     """
 
     problem: Problem
@@ -651,19 +647,9 @@ class Coordinates:
 
     A row of zeros stays one: it stands for an invalid record, whose gradient is 0.
 
-    Parameters
-    ----------
-    turn : ndarray of shape (features,) or (features, features)
-        A factor for each column, or a matrix.
-    centre : ndarray of shape (features,) or None, default None
-        What is taken off every row, 0 in its last entry; None for nothing.
-    constant : float, default 0.0
-        The last entry of every row; needed with a centre.
-
-    Raises
-    ------
-    ArgumentError
-        If the shapes do not fit, an entry is not finite, or a centre comes without a constant.
+    `turn` (features,): A factor for each column, or a matrix. `centre` (features,): What is taken off every row, 0 in its last
+    entry; None for nothing. `constant`: The last entry of every row; needed with a centre. ArgumentError: If the shapes do not fit,
+    an entry is not finite, or a centre comes without a constant.
     """
 
     turn: Floats
@@ -716,17 +702,9 @@ class Recast:
     `alike`, where the loss is one of classes, the factor that shortens a gradient depends on the row and on theta alone
     (`Loss.capped_slope`), so at the true parameters of a logistic model the mean gradient is 0.
 
-    Parameters
-    ----------
-    problem : Problem
-        Whose gradients these are; without l2.
-    coordinates : Coordinates
-        The map of rows.
-    clip : float
-        The length that gradients are shortened to.
-    alike : bool, default True
-        Whether one factor shortens the gradients of all labels. False shortens only gradients that are too long: people whose
-        label was expected lose less, and the minimiser moves.
+    `problem`: Whose gradients these are; without l2. `coordinates`: The map of rows. `clip`: The length that gradients are
+    shortened to. `alike`: Whether one factor shortens the gradients of all labels. False shortens only gradients that are too long:
+    people whose label was expected lose less, and the minimiser moves.
     """
 
     problem: Problem

@@ -34,16 +34,9 @@ _LONGEST_ROW, _LARGEST_COEFFICIENT = 1e100, 1e50
 class UnitVectors:
     """Vectors in the unit ball as products: user i's is coefficients_i times rows_i plus factors_i times the shift.
 
-    Parameters
-    ----------
-    rows : numpy.ndarray of shape (users, features)
-        In single or double precision.
-    coefficients : numpy.ndarray of float64, shape (users, outputs)
-        What each user's row is multiplied by.
-    factors : numpy.ndarray of float64, shape (users,)
-        What the shift is multiplied by.
-    shift : numpy.ndarray of float64, shape (outputs, features), or None
-        A vector that all users share; None if there is none.
+    `rows` (users, features): In single or double precision. `coefficients` (users, outputs): What each user's row is multiplied by.
+    `factors` (users,): What the shift is multiplied by. `shift` (outputs, features): A vector that all users share; None if there
+    is none.
     """
 
     rows: NDArray[Any]
@@ -289,12 +282,8 @@ _PIECE = 1 << 16
 class Rotation:
     """The rotation of one round, from public bytes that no record had a part in.
 
-    Parameters
-    ----------
-    plan : SumPlan
-        A plan with a range.
-    seed : bytes
-        Any bytes, the same for all users of the round and for the analyzer: fresh ones in every round, such as its digest.
+    `plan`: A plan with a range. `seed`: Any bytes, the same for all users of the round and for the analyzer: fresh ones in every
+    round, such as its digest.
 
     Guarantee
     ---------

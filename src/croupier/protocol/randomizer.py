@@ -28,19 +28,8 @@ class Randomizer:
     `randomize` runs on one user's device. `counts` does many users at once without making their bits; the law of the ones is the
     same.
 
-    Parameters
-    ----------
-    plan : SumPlan
-        How vectors are encoded and how much noise is added.
-    seed : bytes, optional
-        Under a plan with a rotation, the public bytes that it is made from: the same for all users of a round and its analyzer.
-    block : int, default 0
-        Under a plan with blocks, the block that is sent.
-
-    Attributes
-    ----------
-    plan : SumPlan
-        The same plan.
+    `plan`: How vectors are encoded and how much noise is added. `seed`: Under a plan with a rotation, the public bytes that it is
+    made from: the same for all users of a round and its analyzer. `block`: Under a plan with blocks, the block that is sent.
 
     Guarantee
     ---------

@@ -246,12 +246,7 @@ class Secret:
     `derive` is a pseudo-random function (keyed BLAKE2b) of its labels: secrets derived under different labels look independent to
     anyone who does not have this one, and say nothing about it.
 
-    Parameters
-    ----------
-    key : bytes
-        The 32 bytes.
-    private : bool
-        Whether nobody can guess them: False for those of a seed.
+    `key`: The 32 bytes. `private`: Whether nobody can guess them: False for those of a seed.
 
     Guarantee
     ---------

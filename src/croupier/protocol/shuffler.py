@@ -59,12 +59,8 @@ class Report:
 class ShuffledBatch:
     """The analyzer's view of a round: for every label the bits of all users in uniformly random order.
 
-    Parameters
-    ----------
-    bits : numpy.ndarray of bool, shape (dim, users * (levels + noise_bits))
-        Row j holds the bits with label j.
-    private : bool
-        Whether all noise and the shuffling came from secure sources.
+    `bits` (dim, users * (levels + noise_bits)): Row j holds the bits with label j. `private`: Whether all noise and the shuffling
+    came from secure sources.
 
     Examples
     --------
@@ -96,12 +92,7 @@ class ShuffledBatch:
 class Encoded:
     """Rounded encodings of some users added up, still without noise: not for release, and the analyzer refuses it.
 
-    Parameters
-    ----------
-    ones : numpy.ndarray of int64, shape (dim,)
-        The sum of the users' rounded encodings, in levels.
-    users : int
-        How many users they are.
+    `ones` (dim,): The sum of the users' rounded encodings, in levels. `users`: How many users they are.
     """
 
     ones: NDArray[np.int64]

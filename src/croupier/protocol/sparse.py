@@ -32,16 +32,10 @@ _USUAL = (1e-30, 1e30)
 class SparseVectors:
     """Some users' vectors by their entries. Each part holds users who have equally many entries.
 
-    Parameters
-    ----------
-    dim : int
-        The coordinates of a vector.
-    parts : sequence of tuple of numpy.ndarray
-        Columns and values of the entries, both of shape (users of the part, entries). No user has two entries in one column.
-        Entries in the column `dim` are left out, and their values must be 0.
-    users : sequence of numpy.ndarray or None, default None
-        For each part, which users its rows are, so that `numpy.asarray` has all users in their order. None if the users of one
-        part follow those of the other.
+    `dim`: The coordinates of a vector. `parts`: Columns and values of the entries, both of shape (users of the part, entries). No
+    user has two entries in one column. Entries in the column `dim` are left out, and their values must be 0. `users`: For each
+    part, which users its rows are, so that `numpy.asarray` has all users in their order. None if the users of one part follow those
+    of the other.
 
     Guarantee
     ---------

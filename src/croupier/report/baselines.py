@@ -23,16 +23,8 @@ Floats = NDArray[np.float64]
 class Baseline:
     """A mechanism beside ours.
 
-    Parameters
-    ----------
-    name : str
-        Name of the mechanism.
-    noise_std : float
-        Standard deviation of its noise in a coordinate of the sum, in one round.
-    bits_per_coordinate : int
-        What a user sends.
-    trust : str
-        Who must be trusted.
+    `name`: Name of the mechanism. `noise_std`: Standard deviation of its noise in a coordinate of the sum, in one round.
+    `bits_per_coordinate`: What a user sends. `trust`: Who must be trusted.
 
     Examples
     --------

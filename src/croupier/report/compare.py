@@ -26,22 +26,9 @@ _TEST_SHARE = 0.2
 class Method:
     """One way to get a model.
 
-    Parameters
-    ----------
-    name : str
-        Name of the method.
-    scores : mapping of str to float
-        How well it does.
-    epsilon : float, optional
-        What is promised; None for nothing.
-    trust : str, default "-"
-        Who must be trusted.
-    bits_per_user : int, optional
-        What a user sends.
-    seconds : float, optional
-        How long it took.
-    kind : {"ours", "reference", "other"}, default "other"
-        A reference is drawn as a line to compare with.
+    `name`: Name of the method. `scores`: How well it does. `epsilon`: What is promised; None for nothing. `trust`: Who must be
+    trusted. `bits_per_user`: What a user sends. `seconds`: How long it took. `kind`: A reference is drawn as a line to compare
+    with.
     """
 
     name: str
@@ -57,20 +44,9 @@ class Method:
 class Comparison:
     """Methods on the same public rows.
 
-    Parameters
-    ----------
-    metric : str
-        The score that figures show.
-    rows : int
-        How many rows were scored.
-    methods : tuple of Method
-        What is compared.
-    course : tuple of (int, float), optional
-        Rounds, and the score at the point that each asked about.
-    sweep : tuple of (float, float), optional
-        Epsilons, and the score of a model fitted with each.
-    note : str, optional
-        What a reader has to know beside it.
+    `metric`: The score that figures show. `rows`: How many rows were scored. `methods`: What is compared. `course`: Rounds, and the
+    score at the point that each asked about. `sweep`: Epsilons, and the score of a model fitted with each. `note`: What a reader
+    has to know beside it.
 
     Examples
     --------

@@ -35,29 +35,11 @@ class NumberGuess:
     A quarter of the bins is equally wide, the others have equal ratios of the distance from 0, so that a guess may be too wide by
     orders of magnitude. 0 has a bin of its own, and so have numbers below the range, above it, and what is missing or no number.
 
-    Parameters
-    ----------
-    low, high : float
-        The guess; default: -1e9 to 1e9.
-    whole : bool, default False
-        Whether numbers are whole: then each has its own bin as far as there are bins, and quantiles are whole.
-    bins : int, default 128
-        How many bins there are between the ends, 8 to 4096.
-    stated : tuple of float, optional
-        Ends of the bins, ascending, where they are given and not made of the others: a task states them, so that every device has
-        the same ones to the last digit. The first and last are `low` and `high`, of whole numbers half a unit beyond them.
-
-    Attributes
-    ----------
-    edges : ndarray
-        Ends of the bins between `low` and `high`.
-    size : int
-        All bins, with those for 0, below, above and missing.
-
-    Raises
-    ------
-    ArgumentError
-        If the ends are no range.
+    `low`, `high`: The guess; default: -1e9 to 1e9. `whole`: Whether numbers are whole: then each has its own bin as far as there
+    are bins, and quantiles are whole. `bins`: How many bins there are between the ends, 8 to 4096. `stated`: Ends of the bins,
+    ascending, where they are given and not made of the others: a task states them, so that every device has the same ones to the
+    last digit. The first and last are `low` and `high`, of whole numbers half a unit beyond them. `edges`: Ends of the bins between
+    `low` and `high`. `size`: All bins, with those for 0, below, above and missing. ArgumentError: If the ends are no range.
 
     Examples
     --------
@@ -133,17 +115,9 @@ class NumberGuess:
         return len(self.ends[0]) + 1
 
     def places(self, values: Any) -> Integers:
-        """Find the bin of every value.
+        """Find the bin of every value: from 0, below the range, to `size` - 1, missing.
 
-        Parameters
-        ----------
-        values : array_like of float
-            Numbers; NaN is missing.
-
-        Returns
-        -------
-        ndarray of int
-            From 0, below the range, to `size` - 1, missing.
+        `values`: Numbers; NaN is missing.
         """
         numbers = np.asarray(values, dtype=np.float64)
         places = np.searchsorted(self.edges, numbers, side="right")
@@ -184,20 +158,8 @@ class NumberGuess:
 class LevelGuess:
     """One of these levels; anything else is counted as other, and nothing as missing.
 
-    Parameters
-    ----------
-    levels : tuple of str
-        A public list, at most 1000 long.
-
-    Attributes
-    ----------
-    size : int
-        All bins: the levels, other, missing.
-
-    Raises
-    ------
-    ArgumentError
-        If there are none, too many, or one is there twice.
+    `levels`: A public list, at most 1000 long. `size`: All bins: the levels, other, missing. ArgumentError: If there are none, too
+    many, or one is there twice.
 
     Examples
     --------
@@ -221,17 +183,9 @@ class LevelGuess:
         return len(self.levels) + 2
 
     def places(self, values: Any) -> Integers:
-        """Find the bin of every value.
+        """Find the bin of every value: from 0 to `size` - 1, missing.
 
-        Parameters
-        ----------
-        values : array_like of float
-            Numbers of levels, from 0 on; any other number is another level, NaN is missing.
-
-        Returns
-        -------
-        ndarray of int
-            From 0 to `size` - 1, missing.
+        `values`: Numbers of levels, from 0 on; any other number is another level, NaN is missing.
         """
         numbers = np.asarray(values, dtype=np.float64)
         known = (numbers >= 0) & (numbers < len(self.levels)) & (numbers == np.floor(numbers))
@@ -256,23 +210,10 @@ class NumberSummary:
 
     Error bars are for privacy noise and for having asked these people out of many, together.
 
-    Parameters
-    ----------
-    guess : NumberGuess
-        The public guess, which has the bins.
-    shares : ndarray of shape (size,)
-        Estimated share of people in each bin: at least 0, together 1.
-    covariance : ndarray of shape (size, size)
-        Covariance of the noise in shares before they were brought to that set.
-    users : int
-        How many people answered.
-
-    Attributes
-    ----------
-    missing, below, above : Score
-        Shares of people without a number, below the guess and above it.
-    mean : Score
-        Of numbers within the guess; see `mean_within`.
+    `guess`: The public guess, which has the bins. `shares` (size,): Estimated share of people in each bin: at least 0, together 1.
+    `covariance` (size, size): Covariance of the noise in shares before they were brought to that set. `users`: How many people
+    answered. `missing`, `below`, `above`: Shares of people without a number, below the guess and above it. `mean`: Of numbers
+    within the guess; see `mean_within`.
     """
 
     guess: NumberGuess
@@ -399,23 +340,9 @@ class NumberSummary:
 class LevelSummary:
     """A column of levels: the share of each of a public list, of others, and of what is missing.
 
-    Parameters
-    ----------
-    guess : LevelGuess
-        The public list.
-    shares : ndarray of shape (size,)
-        Estimated share of people in each bin: at least 0, together 1.
-    covariance : ndarray of shape (size, size)
-        Covariance of the noise in shares before they were brought to that set.
-    users : int
-        How many people answered.
-
-    Attributes
-    ----------
-    levels : dict of str to Score
-        The share of each level.
-    other, missing : Score
-        Shares of people with another level, and with none.
+    `guess`: The public list. `shares` (size,): Estimated share of people in each bin: at least 0, together 1. `covariance` (size,
+    size): Covariance of the noise in shares before they were brought to that set. `users`: How many people answered. `levels`: The
+    share of each level. `other`, `missing`: Shares of people with another level, and with none.
     """
 
     guess: LevelGuess

@@ -41,21 +41,9 @@ class Summaries(Query):
 
     X has one column for each guess, in their order: numbers, or numbers of levels (see `LevelGuess.places`); NaN is missing.
 
-    Parameters
-    ----------
-    guesses : mapping of str to NumberGuess or LevelGuess
-        What is guessed of each column, by its name.
-
-    Attributes
-    ----------
-    dim : int
-        Coordinates of a vector: all bins of all columns.
-    norm : float
-        Bound on the l2 norm of a vector: 1.
-    diameter : float
-        Bound on the l2 distance of two vectors: sqrt(2).
-    blanks : bool
-        True: values that are not finite are counted, not refused.
+    `guesses`: What is guessed of each column, by its name. `dim`: Coordinates of a vector: all bins of all columns. `norm`: Bound
+    on the l2 norm of a vector: 1. `diameter`: Bound on the l2 distance of two vectors: sqrt(2). `blanks`: True: values that are not
+    finite are counted, not refused.
 
     Guarantee
     ---------

@@ -430,26 +430,10 @@ def _is_word(text: bytes) -> bool:
 class Words(Figures):
     """Words that many people hold, the most frequent first, each with its count and error bar.
 
-    Parameters
-    ----------
-    words : list of str
-        The words.
-    counts : ndarray of float
-        Estimated number of people who hold each.
-    count_std : ndarray of float
-        Their standard errors: privacy noise, and other words in the same cells.
-    users : int
-        How many people answered.
-    mistakes : float
-        Bound on the expected number of words among them that nobody holds.
-    query : HeavyHitters
-        What was asked.
-    table : ndarray
-        The noisy table.
-    search : object
-        What was sought in it.
-    spread : float
-        Standard deviation of a cell without a word that was found.
+    `words`: The words. `counts`: Estimated number of people who hold each. `count_std`: Their standard errors: privacy noise, and
+    other words in the same cells. `users`: How many people answered. `mistakes`: Bound on the expected number of words among them
+    that nobody holds. `query`: What was asked. `table`: The noisy table. `search`: What was sought in it. `spread`: Standard
+    deviation of a cell without a word that was found.
     """
 
     words: list[str]
@@ -463,17 +447,9 @@ class Words(Figures):
     spread: float = field(repr=False)
 
     def found_from(self, length: int = 8) -> float:
-        """Return the count from which a word of this many bytes is found with a probability of 99 per cent.
+        """Return the count from which a word of this many bytes is found with a probability of 99 per cent, in this table's noise.
 
-        Parameters
-        ----------
-        length : int, default 8
-            Bytes of the word in UTF-8.
-
-        Returns
-        -------
-        float
-            The count, for noise as it is in this table.
+        `length`: Bytes of the word in UTF-8.
         """
         whole("length", length, at_least=1, at_most=self.query.max_bytes, remedy="Longer words are cut.")
         search, levels = self.search, _levels(length)
@@ -491,15 +467,9 @@ class Words(Figures):
     def count(self, word: str) -> Score:
         """Estimate how many people hold a word that is chosen without looking at the answer, found or not.
 
-        Parameters
-        ----------
-        word : str
-            The word.
+        The error bar is for privacy noise and other words in the same cells.
 
-        Returns
-        -------
-        Score
-            The count with its error bar, for privacy noise and other words in the same cells.
+        `word`: The word.
         """
         text = _bytes_of(word, self.query.max_bytes, {})
         if not text:
@@ -512,13 +482,8 @@ class Words(Figures):
         return Score(float(counts[place]), std, None, 0.0, float(self.users))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the words with counts and standard errors in plain JSON types.
-
-        Returns
-        -------
-        dict
-            "users", "mistakes", "words", each with "word", "count" and "std", and "found_from" for words of 4, 8 and 16 bytes.
-        """
+        """Return the words with counts and standard errors in plain JSON types: "users", "mistakes", "words", each with "word",
+        "count" and "std", and "found_from" for words of 4, 8 and 16 bytes."""
         rows = zip(self.words, self.counts.tolist(), self.count_std.tolist(), strict=True)
         lengths = [length for length in (4, 8, 16, 32) if length <= self.query.max_bytes]
         return {
@@ -529,13 +494,7 @@ class Words(Figures):
         }
 
     def figures(self) -> list[dict[str, Any]]:
-        """Return one row per word.
-
-        Returns
-        -------
-        list of dict
-            "word", "count" and "std".
-        """
+        """Return one row per word: "word", "count" and "std"."""
         rows: list[dict[str, Any]] = self.to_dict()["words"]
         return rows
 

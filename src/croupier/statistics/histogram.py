@@ -25,21 +25,9 @@ class Score:
     No figure is beyond `low` or `high`, between which such a score always is: noise alone would take it there. That brings an
     estimate nearer to the truth, so an interval about it covers at least as often.
 
-    Parameters
-    ----------
-    value : float
-        The estimate.
-    std : float
-        Its standard error, for sampling of people and privacy noise together.
-    baseline : float or None
-        The score of the best constant answer; None if that is not known.
-    low, high : float
-        Between which such a score always is.
-
-    Attributes
-    ----------
-    interval : tuple of (float, float)
-        The 95 per cent confidence interval.
+    `value`: The estimate. `std`: Its standard error, for sampling of people and privacy noise together. `baseline`: The score of
+    the best constant answer; None if that is not known. `low`, `high`: Between which such a score always is. `interval`: The 95 per
+    cent confidence interval.
 
     Examples
     --------
@@ -206,23 +194,9 @@ class HistogramAnswer(Figures):
 
     Error bars are of the privacy noise alone: the counts are those of the people who answered.
 
-    Parameters
-    ----------
-    edges : ndarray of shape (bins + 1,)
-        Ends of the bins.
-    counts : ndarray of shape (bins,)
-        Noisy counts; some may be negative.
-    count_std : float
-        Standard deviation of the noise in a count.
-    users : int
-        How many people answered.
-
-    Attributes
-    ----------
-    shares : ndarray of shape (bins,)
-        Share of the people in each bin: at least 0, together 1.
-    mean : float
-        The mean, by the middles of the bins.
+    `edges` (bins + 1,): Ends of the bins. `counts` (bins,): Noisy counts; some may be negative. `count_std`: Standard deviation of
+    the noise in a count. `users`: How many people answered. `shares` (bins,): Share of the people in each bin: at least 0, together
+    1. `mean`: The mean, by the middles of the bins.
     """
 
     edges: Floats
@@ -247,13 +221,7 @@ class HistogramAnswer(Figures):
         return float(self.shares @ (self.edges[:-1] + self.edges[1:])) / 2
 
     def figures(self) -> list[dict[str, Any]]:
-        """Return one row per bin.
-
-        Returns
-        -------
-        list of dict
-            "low", "high", "count" and "std".
-        """
+        """Return one row per bin: "low", "high", "count" and "std"."""
         return [
             {"low": float(low), "high": float(high), "count": float(count), "std": self.count_std}
             for low, high, count in zip(self.edges, self.edges[1:], self.counts, strict=False)

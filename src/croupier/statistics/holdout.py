@@ -30,12 +30,8 @@ class HoldOut:
     A person who is set aside answers one release and no other; the others answer any other. A release about the first, followed by
     one about the others that uses the first one's answer, is as private as the worse of the two: nobody is in both.
 
-    Parameters
-    ----------
-    share : float
-        The share of the people, above 0 and below 1.
-    seed : str
-        32 hexadecimal digits. It may be public; it must have been drawn without looking at the data, as `fresh` does.
+    `share`: The share of the people, above 0 and below 1. `seed`: 32 hexadecimal digits. It may be public; it must have been drawn
+    without looking at the data, as `fresh` does.
 
     Guarantee
     ---------
@@ -120,16 +116,8 @@ Counted = TypeVar("Counted")
 class Part:
     """Those who were set aside, or the others. Nobody is in both, so what either part spends is not added to the other's.
 
-    Parameters
-    ----------
-    aside : HoldOut
-        How people were set aside.
-    side : {"aside", "rest"}
-        Which of the two this is.
-    rows : int, optional
-        How many rows there are in all, where people were set aside by their places.
-    names : str, optional
-        The column of their names, where they were by these; "groups=" for labels in memory.
+    `aside`: How people were set aside. `side`: Which of the two this is. `rows`: How many rows there are in all, where people were
+    set aside by their places. `names`: The column of their names, where they were by these; "groups=" for labels in memory.
 
     Guarantee
     ---------

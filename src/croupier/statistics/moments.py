@@ -264,29 +264,11 @@ class Moments(Query):
 class MomentSums:
     """Noisy second moments: means over users of x x', x y' and y^2, with the variances of their noise.
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (features, features)
-        Mean of x x'.
-    matrix_variance : ndarray of shape (features, features)
-        Variance of the noise in each entry; 0 where the entry is known to be 0.
-    products : ndarray of shape (features, targets)
-        Mean of x y', one column per target.
-    products_std : float
-        Standard deviation of the noise in an entry of `products`.
-    squares : ndarray of shape (targets,)
-        Mean of y^2.
-    squares_std : float
-        Standard deviation of the noise in an entry of `squares`.
-    users : int
-        How many people answered.
-
-    Attributes
-    ----------
-    matrix_std : float
-        Standard deviation of the noise in a diagonal entry of `matrix`.
-    edge : float
-        About the largest eigenvalue of the noise: what lies below is indistinguishable from noise.
+    `matrix` (features, features): Mean of x x'. `matrix_variance` (features, features): Variance of the noise in each entry; 0
+    where the entry is known to be 0. `products` (features, targets): Mean of x y', one column per target. `products_std`: Standard
+    deviation of the noise in an entry of `products`. `squares` (targets,): Mean of y^2. `squares_std`: Standard deviation of the
+    noise in an entry of `squares`. `users`: How many people answered. `matrix_std`: Standard deviation of the noise in a diagonal
+    entry of `matrix`. `edge`: About the largest eigenvalue of the noise: what lies below is indistinguishable from noise.
     """
 
     matrix: Floats
@@ -359,28 +341,13 @@ SEEN = 2.5
 class Coefficients:
     """Coefficients with their uncertainty: sampling and privacy noise together.
 
-    Parameters
-    ----------
-    coef : ndarray of shape (columns,)
-        The coefficients.
-    covariance : ndarray of shape (columns, columns)
-        Their estimated covariance.
-    determined : ndarray of bool, shape (columns,)
-        False where the noise hides the data in a coefficient's direction: then its interval is (-inf, inf), or what a declared
-        bound leaves.
-    users : int
-        How many people answered.
-    bias : ndarray of shape (columns,), optional
-        How far a coefficient may be off beside its standard error; default: infinity if it is not determined, 0 elsewhere.
-    limits : ndarray of shape (columns, 2), optional
-        Declared limits, which hold the intervals of coefficients that are not determined; default: none.
-
-    Attributes
-    ----------
-    std : ndarray of shape (columns,)
-        Standard errors; infinity if a coefficient is not determined and nothing bounds it.
-    p_values : ndarray of shape (columns,)
-        Two-sided p-values of "the coefficient is 0"; 1 where it is not determined and nothing bounds it.
+    `coef` (columns,): The coefficients. `covariance` (columns, columns): Their estimated covariance. `determined` (columns,): False
+    where the noise hides the data in a coefficient's direction: then its interval is (-inf, inf), or what a declared bound leaves.
+    `users`: How many people answered. `bias` (columns,): How far a coefficient may be off beside its standard error; default:
+    infinity if it is not determined, 0 elsewhere. `limits` (columns, 2): Declared limits, which hold the intervals of coefficients
+    that are not determined; default: none. `std` (columns,): Standard errors; infinity if a coefficient is not determined and
+    nothing bounds it. `p_values` (columns,): Two-sided p-values of "the coefficient is 0"; 1 where it is not determined and nothing
+    bounds it.
     """
 
     coef: Floats
@@ -441,23 +408,7 @@ class Coefficients:
 class LeastSquares(Coefficients):
     """Coefficients of one target on some columns, with their uncertainty: sampling and privacy noise together.
 
-    Parameters
-    ----------
-    coef : ndarray of shape (columns,)
-        The coefficients.
-    covariance : ndarray of shape (columns, columns)
-        Their estimated covariance.
-    determined : ndarray of bool, shape (columns,)
-        False where the noise hides the data in a coefficient's direction: then its interval is (-inf, inf), or what a declared
-        bound leaves.
-    users : int
-        How many people answered.
-    bias : ndarray of shape (columns,), optional
-        How far a coefficient may be off beside its standard error; default: infinity if it is not determined, 0 elsewhere.
-    limits : ndarray of shape (columns, 2), optional
-        Declared limits, which hold the intervals of coefficients that are not determined; default: none.
-    residual_variance : float
-        Estimated variance of what the columns do not explain.
+    Beside the fields of `Coefficients`, `residual_variance`: Estimated variance of what the columns do not explain.
     """
 
     residual_variance: float = field(kw_only=True)

@@ -39,21 +39,9 @@ class Newton(Query):
     Rows longer than 1 are scaled down to 1. A label is 1, or 0 or -1 for the other class; what else there is, and rows that are not
     finite, are sent as zero.
 
-    Parameters
-    ----------
-    weights : tuple of float
-        The weights at which slopes are taken, one per column: the answer of an earlier round, of other people.
-
-    Attributes
-    ----------
-    dim : int
-        Coordinates of a vector.
-    norm : float
-        Bound on the l2 norm of a vector.
-    diameter : float
-        Bound on the l2 distance of two vectors.
-    parallel : bool
-        True: threads may call it at once.
+    `weights`: The weights at which slopes are taken, one per column: the answer of an earlier round, of other people. `dim`:
+    Coordinates of a vector. `norm`: Bound on the l2 norm of a vector. `diameter`: Bound on the l2 distance of two vectors.
+    `parallel`: True: threads may call it at once.
 
     Guarantee
     ---------
@@ -143,27 +131,10 @@ class Newton(Query):
 class NewtonSums:
     """Noisy means over users of p(1 - p) x x', (y - p) x and (y - p)^2 x x', at given weights.
 
-    Parameters
-    ----------
-    weights : ndarray of shape (columns,)
-        Where they were taken.
-    curvature : ndarray of shape (columns, columns)
-        Mean of p(1 - p) x x'.
-    curvature_variance : ndarray of shape (columns, columns)
-        Variance of the noise in each entry.
-    slope : ndarray of shape (columns,)
-        Mean of (y - p) x.
-    slope_std : float
-        Standard deviation of the noise in an entry of `slope`.
-    spread : ndarray of shape (columns, columns)
-        Mean of (y - p)^2 x x'.
-    users : int
-        How many people answered.
-
-    Attributes
-    ----------
-    curvature_std : float
-        Standard deviation of the noise in a diagonal entry of `curvature`.
+    `weights` (columns,): Where they were taken. `curvature` (columns, columns): Mean of p(1 - p) x x'. `curvature_variance`
+    (columns, columns): Variance of the noise in each entry. `slope` (columns,): Mean of (y - p) x. `slope_std`: Standard deviation
+    of the noise in an entry of `slope`. `spread` (columns, columns): Mean of (y - p)^2 x x'. `users`: How many people answered.
+    `curvature_std`: Standard deviation of the noise in a diagonal entry of `curvature`.
     """
 
     weights: Floats

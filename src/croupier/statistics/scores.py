@@ -126,27 +126,11 @@ def joint_spread(others: Floats, own: Floats) -> float:
 class OneVsRest:
     """Each class against the rest, and the log-loss.
 
-    Parameters
-    ----------
-    counts : ndarray of shape (classes, 2 * bins)
-        For each class, noisy counts of people in bins of its probability: those of other classes, then those of this class.
-    covariance : ndarray of shape (2 * bins, 2 * bins)
-        Covariance of the noise in each row of `counts`; rows are independent.
-    users : int
-        How many people answered.
-    classes : tuple
-        The labels.
-    losses : tuple of (float, float)
-        Noisy means of the loss and of its square, the loss divided by its cap.
-    loss_std : float
-        Standard deviation of the noise in the first of them.
-
-    Attributes
-    ----------
-    areas : dict of object to Score
-        AUC of each class against the rest.
-    auc : Score
-        Their mean.
+    `counts` (classes, 2 * bins): For each class, noisy counts of people in bins of its probability: those of other classes, then
+    those of this class. `covariance` (2 * bins, 2 * bins): Covariance of the noise in each row of `counts`; rows are independent.
+    `users`: How many people answered. `classes`: The labels. `losses`: Noisy means of the loss and of its square, the loss divided
+    by its cap. `loss_std`: Standard deviation of the noise in the first of them. `areas`: AUC of each class against the rest.
+    `auc`: Their mean.
     """
 
     counts: Floats
@@ -215,27 +199,11 @@ def cell_vectors(answer: Floats, below: Flags) -> Floats:
 class QuantileBins:
     """Shares of people at or below a predicted quantile, by bins of the prediction.
 
-    Parameters
-    ----------
-    counts : ndarray of shape (2 * bins,)
-        Noisy counts of people in bins of the prediction: those above it, then those at or below.
-    covariance : ndarray of shape (2 * bins, 2 * bins)
-        Covariance of the noise in `counts`.
-    users : int
-        How many people answered.
-    quantile : float
-        The quantile that is predicted.
-    edges : ndarray of shape (bins + 1,)
-        Ends of the bins, in the target's unit.
-
-    Attributes
-    ----------
-    overall : Score
-        The share of all people at or below; its baseline is the quantile.
-    calibration : ndarray of shape (bins, 4)
-        One row per bin: its middle, people in it, share at or below, standard error of that share.
-    told : ndarray of shape (bins,)
-        Bins whose share is distinguishable from noise: the others hold nobody, or too few.
+    `counts` (2 * bins,): Noisy counts of people in bins of the prediction: those above it, then those at or below. `covariance` (2
+    * bins, 2 * bins): Covariance of the noise in `counts`. `users`: How many people answered. `quantile`: The quantile that is
+    predicted. `edges` (bins + 1,): Ends of the bins, in the target's unit. `overall`: The share of all people at or below; its
+    baseline is the quantile. `calibration` (bins, 4): One row per bin: its middle, people in it, share at or below, standard error
+    of that share. `told` (bins,): Bins whose share is distinguishable from noise: the others hold nobody, or too few.
     """
 
     counts: Floats
@@ -301,39 +269,16 @@ class QuantileBins:
 class CellCounts:
     """Counts of a classifier's answers, cell by cell, and the scores that follow.
 
-    Parameters
-    ----------
-    counts : ndarray of shape (cells,)
-        Noisy counts. For two classes: the score bins of the first label, then those of the second. For more: (predicted, true), row
-        by row.
-    covariance : ndarray of shape (cells, cells)
-        Covariance of the noise in `counts`.
-    users : int
-        How many people answered.
-    right : ndarray of shape (cells,)
-        +1 for the cells of right answers, -1 for the others.
-    classes : tuple
-        The labels.
-    edges : ndarray or None
-        Ends of the score bins; None for more than two classes.
-    probabilities : bool
-        Whether the scores of two classes are probabilities.
-    one_vs_rest : OneVsRest, optional
-        For more than two classes with probabilities: each class against the rest, and the log-loss.
-
-    Attributes
-    ----------
-    confusion : ndarray of shape (classes, classes)
-        Noisy counts of (true, predicted).
-    confusion_std : ndarray of shape (classes, classes)
-        Standard deviation of the privacy noise in `confusion`.
-    roc : tuple of (ndarray, ndarray)
-        False and true positive rates, for two classes.
-    calibration : ndarray of shape (bins, 4)
-        For two classes, one row per score bin: its middle, people in it, share of the second class, standard error of that share.
-    scores : dict of str to Score
-        Accuracy and balanced accuracy; AUC and log-loss where there are probabilities, AUC of two classes also from margins. AUC of
-        more classes is the mean of each against the rest.
+    `counts` (cells,): Noisy counts. For two classes: the score bins of the first label, then those of the second. For more:
+    (predicted, true), row by row. `covariance` (cells, cells): Covariance of the noise in `counts`. `users`: How many people
+    answered. `right` (cells,): +1 for the cells of right answers, -1 for the others. `classes`: The labels. `edges`: Ends of the
+    score bins; None for more than two classes. `probabilities`: Whether the scores of two classes are probabilities. `one_vs_rest`:
+    For more than two classes with probabilities: each class against the rest, and the log-loss. `confusion` (classes, classes):
+    Noisy counts of (true, predicted). `confusion_std` (classes, classes): Standard deviation of the privacy noise in `confusion`.
+    `roc`: False and true positive rates, for two classes. `calibration` (bins, 4): For two classes, one row per score bin: its
+    middle, people in it, share of the second class, standard error of that share. `scores`: Accuracy and balanced accuracy; AUC and
+    log-loss where there are probabilities, AUC of two classes also from margins. AUC of more classes is the mean of each against
+    the rest.
     """
 
     counts: Floats
@@ -436,23 +381,9 @@ class Errors:
     They follow from the noisy means of |r|, r^2, r^4, y, y^2 and "y at most the prediction", where errors r and targets y are in
     units of the target's range.
 
-    Parameters
-    ----------
-    means : ndarray of shape (6,)
-        The noisy means.
-    noise : ndarray of shape (6,)
-        Standard deviations of their noise.
-    users : int
-        How many people answered.
-    width : float
-        Width of the target's range.
-    bins : QuantileBins, optional
-        Of a quantile regressor: shares at or below, by bins of the prediction.
-
-    Attributes
-    ----------
-    scores : dict of str to Score
-        MAE, MSE, R^2 and the share of targets at or below the prediction.
+    `means` (6,): The noisy means. `noise` (6,): Standard deviations of their noise. `users`: How many people answered. `width`:
+    Width of the target's range. `bins`: Of a quantile regressor: shares at or below, by bins of the prediction. `scores`: MAE, MSE,
+    R^2 and the share of targets at or below the prediction.
     """
 
     means: Floats

@@ -253,21 +253,9 @@ class Stream(Query):
 class RunningStream:
     """A stream whose days are added as they come. Days may be fewer people than there are, but not fewer than are counted on.
 
-    Parameters
-    ----------
-    query : Stream
-        What is asked.
-    plan : SumPlan
-        What is sent on all days together, and what is certified.
-    seed : int or None
-        Fixes the noise; NOT private then.
-
-    Attributes
-    ----------
-    answer : Answer
-        Totals so far, with `guarantee` and `plan`.
-    guarantee : Guarantee or None
-        What all days reveal together; None if it is NOT private.
+    `query`: What is asked. `plan`: What is sent on all days together, and what is certified. `seed`: Fixes the noise; NOT private
+    then. `answer`: Totals so far, with `guarantee` and `plan`. `guarantee`: What all days reveal together; None if it is NOT
+    private.
     """
 
     def __init__(self, query: Stream, plan: SumPlan, seed: int | None = None) -> None:
@@ -292,29 +280,15 @@ class RunningStream:
         return Answer(StreamAnswer(self.query, sums, noise, self.plan.users, arrived), estimate, self.plan)
 
     def add(self, values: Any, *, away: Any = None) -> Score:
-        """Add a day: who counts on it, and who is there at all.
+        """Add a day, and return the running total of all days so far, with its error bar.
 
-        Parameters
-        ----------
-        values : array_like of shape (users,)
-            1 for a person who counts, 0 for one who does not, or an amount between; NaN for one who does not count and sends
-            nothing.
-        away : array_like of bool, shape (users,), optional
-            Who sends nothing on this day, whatever their value is: it is told of from the day on which they are back, as devices do
-            it. How many answer is public. Default: those with NaN.
+        People who are away are missing from it: see `StreamAnswer.scaled`.
 
-        Returns
-        -------
-        Score
-            The running total of all days so far, with its error bar. People who are away are missing from it: see
-            `StreamAnswer.scaled`.
-
-        Raises
-        ------
-        ArgumentError
-            If there is not one value per user, or all days are over; the day is not told.
-        BatchTooSmallError
-            If fewer people are there than the guarantee counts on; the day is not told, and can be added again.
+        `values` (users,): 1 for a person who counts, 0 for one who does not, or an amount between; NaN for one who does not count
+        and sends nothing. `away` (users,): Who sends nothing on this day, whatever their value is: it is told of from the day on
+        which they are back, as devices do it. How many answer is public. Default: those with NaN. ArgumentError: If there is not
+        one value per user, or all days are over; the day is not told. BatchTooSmallError: If fewer people are there than the
+        guarantee counts on; the day is not told, and can be added again.
         """
         day = len(self._sums)
         if day == self.query.days:
@@ -347,29 +321,11 @@ class RunningStream:
 class StreamAnswer(Figures):
     """Running totals and daily counts of the people who came, with error bars for the privacy noise.
 
-    Parameters
-    ----------
-    query : Stream
-        What was asked.
-    sums : ndarray
-        The noisy sums, one per day so far.
-    noise_std : ndarray
-        Standard deviation of the noise of each.
-    users : int
-        How many people there are.
-    arrived : ndarray
-        How many of them answered, one number per day so far.
-    away_std : ndarray, optional
-        Standard error of each sum from guessing what the others would have sent. Default: none was guessed.
-
-    Attributes
-    ----------
-    totals, total_std : ndarray
-        For each day, how many counted on it or before, and the standard error.
-    daily, daily_std : ndarray
-        For each day, how many counted on it, and the standard error.
-    away : float
-        The share of the people who did not answer, over all days so far.
+    `query`: What was asked. `sums`: The noisy sums, one per day so far. `noise_std`: Standard deviation of the noise of each.
+    `users`: How many people there are. `arrived`: How many of them answered, one number per day so far. `away_std`: Standard error
+    of each sum from guessing what the others would have sent. Default: none was guessed. `totals`, `total_std`: For each day, how
+    many counted on it or before, and the standard error. `daily`, `daily_std`: For each day, how many counted on it, and the
+    standard error. `away`: The share of the people who did not answer, over all days so far.
     """
 
     query: Stream
@@ -403,12 +359,8 @@ class StreamAnswer(Figures):
 
         Each day's sum is multiplied by the people there are over those who answered. That is right if who is away has nothing to do
         with what they would have said, and wrong by any amount otherwise: if the ill stay away, the total stays too low. Deployed
-        devices leave out days before their first answer: with 20 % away the first days come out a few percent too low.
-
-        Returns
-        -------
-        StreamAnswer
-            Totals for everybody. Error bars also hold the chance of who was away, whether the same people were on all days or not.
+        devices leave out days before their first answer: with 20 % away the first days come out a few percent too low. Returns
+        totals for everybody. Error bars also hold the chance of who was away, whether the same people were on all days or not.
         """
         if self.away_std is not None:
             return self
@@ -431,32 +383,16 @@ class StreamAnswer(Figures):
         return self._std(np.diff(self._root, axis=0, prepend=0.0))
 
     def total(self, day: int) -> Score:
-        """Return the total of all days up to this one.
+        """Return how many counted on a day or before.
 
-        Parameters
-        ----------
-        day : int
-            The day, counted from 0.
-
-        Returns
-        -------
-        Score
-            How many counted on it or before.
+        `day`: The day, counted from 0.
         """
         return self.between(0, day)
 
     def between(self, first: int, last: int) -> Score:
-        """Return the total of some days.
+        """Return how many counted on some days.
 
-        Parameters
-        ----------
-        first, last : int
-            The first and the last day, counted from 0.
-
-        Returns
-        -------
-        Score
-            How many counted on them.
+        `first`, `last`: The first and the last day, counted from 0.
         """
         whole("last", last, at_least=0, at_most=len(self.sums) - 1, remedy="Days are counted from 0.")
         whole("first", first, at_least=0, at_most=last, remedy="Days are counted from 0.")
@@ -471,27 +407,16 @@ class StreamAnswer(Figures):
         return np.asarray(np.sqrt(noise + np.square(guesses)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return totals and daily counts with standard errors in plain JSON types.
-
-        Returns
-        -------
-        dict
-            "users", "days", "arrived", "totals", "total_std", "daily" and "daily_std", and the same four of `scaled` where somebody
-            was away.
-        """
+        """Return totals and daily counts with standard errors in plain JSON types: "users", "days", "arrived", "totals",
+        "total_std", "daily" and "daily_std", and the same four of `scaled` where somebody was away."""
         names = ("totals", "total_std", "daily", "daily_std")
         figures = {name: getattr(self, name).tolist() for name in ("arrived", *names)}
         scaled = {f"scaled_{name}": getattr(self.scaled(), name).tolist() for name in names} if self.away else {}
         return {"users": self.users, "days": self.query.days} | figures | scaled
 
     def figures(self) -> list[dict[str, Any]]:
-        """Return one row per day.
-
-        Returns
-        -------
-        list of dict
-            "day", "arrived", "daily", "daily_std", "total", "total_std", and "scaled_total" and "scaled_total_std" (`scaled`).
-        """
+        """Return one row per day: "day", "arrived", "daily", "daily_std", "total", "total_std", and "scaled_total" and
+        "scaled_total_std" (`scaled`)."""
         scaled = self.scaled()
         columns = {"arrived": self.arrived, "daily": self.daily, "daily_std": self.daily_std, "total": self.totals}
         columns |= {"total_std": self.total_std, "scaled_total": scaled.totals, "scaled_total_std": scaled.total_std}

@@ -361,23 +361,9 @@ def _into_guess(guess: NumberGuess, values: Floats) -> Floats:
 class TableAnswer(Figures):
     """Counts of people in all combinations of some columns, each with an error bar for the privacy noise.
 
-    Parameters
-    ----------
-    labels : dict of str to list of str
-        What stands at each place of each column, in their order.
-    counts : ndarray
-        Noisy counts, one axis per column; some may be negative. They add up to `users`.
-    count_std : float
-        Standard error of a cell.
-    marginal_std : dict of str to float
-        Standard error of a count of one column.
-    users : int
-        How many people answered.
-
-    Attributes
-    ----------
-    shares : ndarray
-        Share of the people in each cell.
+    `labels`: What stands at each place of each column, in their order. `counts`: Noisy counts, one axis per column; some may be
+    negative. They add up to `users`. `count_std`: Standard error of a cell. `marginal_std`: Standard error of a count of one
+    column. `users`: How many people answered. `shares`: Share of the people in each cell.
     """
 
     labels: dict[str, list[str]]
@@ -392,17 +378,9 @@ class TableAnswer(Figures):
         return self.counts / self.users
 
     def marginal(self, column: str) -> dict[str, tuple[float, float]]:
-        """Return the counts of one column, which are the sums of its cells, with their standard error.
+        """Return the counts of one column, which are the sums of its cells, with their standard errors.
 
-        Parameters
-        ----------
-        column : str
-            One of the table's columns.
-
-        Returns
-        -------
-        dict of str to tuple of (float, float)
-            Count and standard error of each of its values.
+        `column`: One of the table's columns.
         """
         if column not in self.labels:
             raise ArgumentError("column", column, f"one of {', '.join(self.labels)}", "Ask for a column of the table.")
@@ -413,22 +391,13 @@ class TableAnswer(Figures):
     def possible(self) -> TableAnswer:
         """Return the nearest table, in least squares, without negative counts that adds up to the number of people.
 
-        Returns
-        -------
-        TableAnswer
-            The table, which is nearer to the truth than before; error bars are those of the noisy one.
+        It is nearer to the truth than before; error bars are those of the noisy one.
         """
         counts = self.users * to_simplex(self.shares.ravel()).reshape(self.counts.shape)
         return TableAnswer(self.labels, counts, self.count_std, self.marginal_std, self.users)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return counts and standard errors in plain JSON types.
-
-        Returns
-        -------
-        dict
-            "users", "labels", "counts", "std" and "marginal_std".
-        """
+        """Return counts and standard errors in plain JSON types: "users", "labels", "counts", "std" and "marginal_std"."""
         return {
             "users": self.users,
             "labels": self.labels,
@@ -438,13 +407,7 @@ class TableAnswer(Figures):
         }
 
     def figures(self) -> list[dict[str, Any]]:
-        """Return one row per cell.
-
-        Returns
-        -------
-        list of dict
-            the label of each column, "count" and "std".
-        """
+        """Return one row per cell: the label of each column, "count" and "std"."""
         names = list(self.labels)
         return [
             {name: self.labels[name][at] for name, at in zip(names, place, strict=True)}
@@ -468,18 +431,9 @@ class TableAnswer(Figures):
 class GroupedAnswer(Figures):
     """A number within groups: its mean and quantiles in each, with error bars for privacy noise and sampling.
 
-    Parameters
-    ----------
-    by : tuple of str
-        The columns whose combinations are groups.
-    column : str
-        The number.
-    groups : dict of str or tuple to NumberSummary
-        By the group's label, or labels: `mean`, `quantile`, `interval`, `missing`.
-    sizes : dict of str or tuple to tuple of (float, float)
-        How many people are in each group, with the standard error of the privacy noise.
-    users : int
-        How many people answered.
+    `by`: The columns whose combinations are groups. `column`: The number. `groups`: By the group's label, or labels: `mean`,
+    `quantile`, `interval`, `missing`. `sizes`: How many people are in each group, with the standard error of the privacy noise.
+    `users`: How many people answered.
     """
 
     by: tuple[str, ...]
@@ -489,13 +443,8 @@ class GroupedAnswer(Figures):
     users: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return sizes, means and quartiles of all groups in plain JSON types.
-
-        Returns
-        -------
-        dict
-            "users", "by", "column" and "groups", each with "group", "size", "mean" and "quantiles".
-        """
+        """Return sizes, means and quartiles of all groups in plain JSON types: "users", "by", "column" and "groups", each with
+        "group", "size", "mean" and "quantiles"."""
         rows = []
         for name, summary in self.groups.items():
             mean, (size, std) = summary.mean, self.sizes[name]
@@ -512,13 +461,7 @@ class GroupedAnswer(Figures):
         return {"users": self.users, "by": list(self.by), "column": self.column, "groups": rows}
 
     def figures(self) -> list[dict[str, Any]]:
-        """Return one row per group.
-
-        Returns
-        -------
-        list of dict
-            the labels of the group, "size", "size_std", "mean", "mean_std", "median", "low" and "high".
-        """
+        """Return one row per group: the labels of the group, "size", "size_std", "mean", "mean_std", "median", "low" and "high"."""
         rows = []
         for name, summary in self.groups.items():
             size, std = self.sizes[name]

@@ -76,19 +76,13 @@ class Lens:
 class Zoomed(Query):
     """What a user sends of its row and target, seen from a view; at most 1 long whatever record and view are.
 
-    With z = M u of length q, direction v = z / q, m = min(q, R) / R and t = min(q, R^2/q) r / B cut to [-1, 1], these are
-    (a k m^2 svec(v v'), b t v, c t^2, f t^2 svec(v v'), h o, l). Linear: k is 1 where t was not cut, else 0, and o is 1 - k, so
-    that h = a costs nothing. Logistic: k = 4p(1 - p), where r = y - p, and o = min(q^2 / 4R^2, 1). Where q is above R, l is b, or
-    what the other parts leave of length 1 if that is less, so that it costs nothing either; elsewhere it is 0.
+    With z = M u of length q, direction v = z / q, m = min(q, R) / R and t = min(q, R^2/q) r / B cut to [-1, 1], these are (a k m^2
+    svec(v v'), b t v, c t^2, f t^2 svec(v v'), h o, l). Linear: k is 1 where t was not cut, else 0, and o is 1 - k, so that h = a
+    costs nothing. Logistic: k = 4p(1 - p), where r = y - p, and o = min(q^2 / 4R^2, 1). Where q is above R, l is b, or what the
+    other parts leave of length 1 if that is less, so that it costs nothing either; elsewhere it is 0.
 
-    Parameters
-    ----------
-    view : Lens
-        Where it looks.
-    parts : tuple of float
-        a, b, c, f and h, such that vectors are at most 1 long. Without f, no squares by direction are sent.
-    logistic : bool
-        Whether residuals are those of probabilities.
+    `view`: Where it looks. `parts`: a, b, c, f and h, such that vectors are at most 1 long. Without f, no squares by direction are
+    sent. `logistic`: Whether residuals are those of probabilities.
     """
 
     view: Lens
@@ -286,14 +280,7 @@ class Pooled:
 class Zoom:
     """The rule: what each round asks, the view that follows from what came back, and the estimate at the end.
 
-    Parameters
-    ----------
-    columns : int
-        Of a row as it is sent, the constant included.
-    users : int
-        All people.
-    noise : tuple of float
-        Of a coordinate of each round's sum.
+    `columns`: Of a row as it is sent, the constant included. `users`: All people. `noise`: Of a coordinate of each round's sum.
     """
 
     columns: int

@@ -83,14 +83,8 @@ def predict_table(model: TableModel, source: Source, *, proba: bool = False, wat
 class PlainScores:
     """What a model's predictions are worth on a file, without privacy.
 
-    Parameters
-    ----------
-    rows : int
-        How many records.
-    scores : dict
-        `accuracy` and `log_loss`; or `mae`, `rmse` and, for quantiles, `pinball`.
-    constant : dict
-        The same of the best constant answer: the commonest class, the median, the mean.
+    `rows`: How many records. `scores`: `accuracy` and `log_loss`; or `mae`, `rmse` and, for quantiles, `pinball`. `constant`: The
+    same of the best constant answer: the commonest class, the median, the mean.
     """
 
     rows: int

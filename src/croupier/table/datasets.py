@@ -55,22 +55,9 @@ PATIENTS = Schema(
 class Dataset:
     """People to learn from and people to be judged by.
 
-    Parameters
-    ----------
-    title, about : str
-        What it is, for a page.
-    classes : tuple
-        The labels.
-    X, y : ndarray
-        To learn from.
-    X_test, y_test : ndarray
-        To be judged by.
-    facts : dict of str to str
-        What is public, in words.
-    groups : ndarray, optional
-        Whose each row is.
-    excess : callable, optional
-        How far the population loss at theta is above the least, where that is known.
+    `title`, `about`: What it is, for a page. `classes`: The labels. `X`, `y`: To learn from. `X_test`, `y_test`: To be judged by.
+    `facts`: What is public, in words. `groups`: Whose each row is. `excess`: How far the population loss at theta is above the
+    least, where that is known.
     """
 
     title: str

@@ -48,20 +48,10 @@ _REMEDY = "Write what you can justify without having seen the data; docs/statist
 class TableGuess:
     """Guesses for the columns of a table, and which of them is to be predicted.
 
-    Parameters
-    ----------
-    columns : mapping of str to NumberGuess or LevelGuess
-        By name, the target among them.
-    target : str, optional
-        The column to predict, for a schema.
-    classes : tuple, optional
-        All labels of the target, where it is one of several classes.
-    user : str, optional
-        The column that identifies the person each row belongs to.
-    left_out : tuple of str
-        Columns that are not described, each with the reason.
-    undeclared : tuple of str
-        Columns of a CSV file that are taken for numbers since nothing at all was said of them.
+    `columns`: By name, the target among them. `target`: The column to predict, for a schema. `classes`: All labels of the target,
+    where it is one of several classes. `user`: The column that identifies the person each row belongs to. `left_out`: Columns that
+    are not described, each with the reason. `undeclared`: Columns of a CSV file that are taken for numbers since nothing at all was
+    said of them.
     """
 
     columns: Mapping[str, Guess]

@@ -135,16 +135,9 @@ class Watcher:
 class Engine:
     """Where a model is trained.
 
-    Parameters
-    ----------
-    name : {"local", "ray"}, default "local"
-        This machine, where rows are kept on disk; or a Ray cluster, whose workers read the files.
-    work_dir : Path, optional
-        Local only: the folder for the rows; default: the system's for temporary files.
-    address : str, optional
-        Ray only: that of a running cluster; default: a local one is started.
-    workers : int, optional
-        Ray only: how many; default: one per CPU.
+    `name`: This machine, where rows are kept on disk; or a Ray cluster, whose workers read the files. `work_dir`: Local only: the
+    folder for the rows; default: the system's for temporary files. `address`: Ray only: that of a running cluster; default: a local
+    one is started. `workers`: Ray only: how many; default: one per CPU.
     """
 
     name: str = "local"
@@ -189,22 +182,9 @@ class Engine:
 class TableBlock:
     """The records of some row groups of a Parquet file, or of a whole CSV file, encoded where they are read.
 
-    Parameters
-    ----------
-    file : Path
-        Where they are.
-    row_groups : tuple of int or None
-        Those of a Parquet file; None for a whole file.
-    users : int
-        How many records.
-    encoder : Encoder
-        Makes rows of them.
-    maker : TableEstimator
-        Prepares rows and targets, by public facts alone.
-    dialect : Dialect, optional
-        How a CSV file writes them; default: with commas, in UTF-8.
-    first : int, default 0
-        The place of its first row among all rows, from 0.
+    `file`: Where they are. `row_groups`: Those of a Parquet file; None for a whole file. `users`: How many records. `encoder`:
+    Makes rows of them. `maker`: Prepares rows and targets, by public facts alone. `dialect`: How a CSV file writes them; default:
+    with commas, in UTF-8. `first`: The place of its first row among all rows, from 0.
     """
 
     file: Path

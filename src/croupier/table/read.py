@@ -34,15 +34,9 @@ _PLAIN = '",;\t|\r\n0aA'
 class Dialect:
     """How CSV files write their values. Parquet files state it themselves.
 
-    Parameters
-    ----------
-    separator : str, optional
-        One character; "tab" is the tabulator. Default: a comma, in `.tsv` files a tabulator.
-    decimal : str, default "."
-        The decimal mark of numbers: "." or ",".
-    encoding : str, default "utf-8"
-        The encoding of texts, by a name that Python knows. One in which commas, quotation marks and line breaks are single bytes,
-        as in ASCII.
+    `separator`: One character; "tab" is the tabulator. Default: a comma, in `.tsv` files a tabulator. `decimal`: The decimal mark
+    of numbers: "." or ",". `encoding`: The encoding of texts, by a name that Python knows. One in which commas, quotation marks and
+    line breaks are single bytes, as in ASCII.
     """
 
     separator: str | None = None
@@ -289,18 +283,8 @@ NULLS = [*arrow_csv.ConvertOptions().null_values, " "]
 class Piece:
     """Some records of one file.
 
-    Parameters
-    ----------
-    file : Path
-        Where they are.
-    first : int
-        The number of the first of them, counted from 1 without the header.
-    batch : pyarrow.RecordBatch
-        The records.
-    decimal : str, default "."
-        The decimal mark of numbers that are still text.
-    places : array of int, optional
-        How far each record is from the first; default: they follow one another.
+    `first` is the number of the first of them, from 1 without the header; `places` how far each is from it, if they do not follow
+    one another. `decimal` is the decimal mark of numbers that are still text.
     """
 
     file: Path

@@ -110,14 +110,8 @@ _LIMIT = 1e30
 class Numeric:
     """A number between `low` and `high`: mapped to [-1, 1], clipped there. Missing is the middle.
 
-    Parameters
-    ----------
-    low, high : float
-        The range.
-    missing : bool, default False
-        Whether one more feature is 1 where the number is missing.
-    scale : {"linear", "log"}, default "linear"
-        With "log" equal ratios of (value - low + 1) are equal steps, for amounts and counts that spread over orders of magnitude.
+    `low`, `high`: The range. `missing`: Whether one more feature is 1 where the number is missing. `scale`: With "log" equal ratios
+    of (value - low + 1) are equal steps, for amounts and counts that spread over orders of magnitude.
 
     Examples
     --------
@@ -142,14 +136,8 @@ def outwards(low: float, high: float) -> tuple[float, float]:
 class Category:
     """One of the declared levels, as text.
 
-    Parameters
-    ----------
-    levels : tuple of str
-        All that count.
-    unknown : {"zero", "refuse"}, default "zero"
-        Whether anything else counts as none of them, or is refused.
-    reference : str, optional
-        A level that gets no feature of its own: the others are counted against it. For regressions with intervals.
+    `levels`: All that count. `unknown`: Whether anything else counts as none of them, or is refused. `reference`: A level that gets
+    no feature of its own: the others are counted against it. For regressions with intervals.
 
     Examples
     --------
@@ -166,12 +154,7 @@ class Category:
 class Image:
     """A grey picture: a list of its pixels line by line, or a PNG file. Pixels are mapped to [0, 1], clipped there; none is black.
 
-    Parameters
-    ----------
-    shape : pair of int
-        Height and width, in pixels.
-    low, high : float, default 0 and 255
-        The values of black and of white.
+    `shape`: Height and width, in pixels. `low`, `high`: The values of black and of white.
 
     Examples
     --------
@@ -298,18 +281,9 @@ _REMEDY = "Keep this table as croupier describe wrote it."
 class Described:
     """The release that a schema's ranges come from: what was promised for it, and who was asked.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        What everybody who was asked was promised.
-    users : int
-        How many people were asked.
-    private : bool, default True
-        False where the release was seeded: NOT private.
-    aside : HoldOut, optional
-        Who was asked, where a share of the people was set aside: fits leave them out.
-    rows : int, optional
-        Rows of the table from which they were set aside by their places; None if they were by their names.
+    `epsilon`, `delta`: What everybody who was asked was promised. `users`: How many people were asked. `private`: False where the
+    release was seeded: NOT private. `aside`: Who was asked, where a share of the people was set aside: fits leave them out. `rows`:
+    Rows of the table from which they were set aside by their places; None if they were by their names.
     """
 
     epsilon: float
@@ -403,14 +377,8 @@ ROWS = ("unit", "as-is")
 class Target:
     """What is to be predicted: a class, or a number.
 
-    Parameters
-    ----------
-    column : str
-        Where it stands.
-    classes : tuple, optional
-        All labels that may occur: texts, whole numbers or truth values.
-    range : pair of float, optional
-        (low, high) of a number; what is outside is clipped to it.
+    `column`: Where it stands. `classes`: All labels that may occur: texts, whole numbers or truth values. `range`: (low, high) of a
+    number; what is outside is clipped to it.
 
     Examples
     --------

@@ -53,15 +53,8 @@ _PATIENCE = 30.0
 class BudgetLimit(Limit):
     """What an owner allows all tasks together to learn within any period.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        The promise for all tasks that are begun within one period.
-    seconds : float
-        The length of a period.
-    caps : Caps, optional
-        On squares of mu and on slacks: what keeps the promise, whatever is chosen after looking at what. By default those of the
-        promise.
+    `epsilon`, `delta`: The promise for all tasks that are begun within one period. `seconds`: The length of a period. `caps`: On
+    squares of mu and on slacks: what keeps the promise, whatever is chosen after looking at what. By default those of the promise.
     """
 
     seconds: float
@@ -85,20 +78,9 @@ DEFAULT_LIMIT = BudgetLimit(4.0, 1e-5, 365 * _SECONDS["d"])
 class BudgetEntry:
     """One task on a device's ledger.
 
-    Parameters
-    ----------
-    task : str
-        The task's id.
-    name : str
-        What the analyzer calls it.
-    analyzer : str
-        The analyzer's public key, 64 hex digits.
-    guarantee : Guarantee
-        What the whole task may learn, as the device has certified it.
-    first, last : float
-        When the first and the last answer to it was written down, in seconds since 1970.
-    answers : int
-        How many answers were written down.
+    `task`: The task's id. `name`: What the analyzer calls it. `analyzer`: The analyzer's public key, 64 hex digits. `guarantee`:
+    What the whole task may learn, as the device has certified it. `first`, `last`: When the first and the last answer to it was
+    written down, in seconds since 1970. `answers`: How many answers were written down.
     """
 
     task: str
