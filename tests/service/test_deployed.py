@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -438,6 +439,18 @@ def workers(process: Process) -> list[int]:
             parent = int(stat.read_text().rsplit(")", 1)[1].split()[1])
             children.setdefault(parent, []).append(int(stat.parent.name))
     return sorted(worker for child in children.get(process.running.pid, []) for worker in children.get(child, []))
+
+
+def kill_a_worker(process: Process, chance: random.Random) -> None:
+    """By kill -9. One that has ended meanwhile, as without a database, does not count."""
+
+    def killed() -> bool:
+        with contextlib.suppress(IndexError, ProcessLookupError):
+            os.kill(chance.choice(workers(process)), signal.SIGKILL)
+            return True
+        return False
+
+    soon(killed)
 
 
 def test_processes_that_share_a_port_and_a_database_keep_exact_sums_when_they_are_killed(tmp_path, urls):

@@ -421,6 +421,29 @@ def test_an_analyzer_takes_a_batch_for_its_own_block_alone(make, clock):
             running.population.take(batch[:16] + other + batch[48:])
 
 
+def test_an_analyzer_keeps_the_document_of_a_round_once_and_reads_it_once_for_a_batch(make, clock, monkeypatch):
+    """Otherwise it would read the documents of all lots for every batch, and for every stranger who sends one."""
+    world, read = make(transport="masked-sum"), []
+    role = world.shuffler()
+    with training(world) as running:
+        role.open(running.next_round())
+        clock.now += 2 * SECRET.seconds
+        role.close_late()
+        _, batch = role.waiting_batch()
+        lengths = [length for (length,) in world.rows("analyzer", "SELECT length(document) FROM asked ORDER BY number")]
+        assert [length > 0 for length in lengths] == [True, False]
+        document = running.population._document
+        monkeypatch.setattr(running.population, "_document", lambda *about: read.append(about) or document(*about))
+        running.population._named(batch[16:48])
+        assert len(read) == 2  # what its lots are bound to, once and for all; and this one
+        running.population._named(batch[16:48])
+        assert len(read) == 3
+        for _ in range(3):
+            with pytest.raises(WireError, match="no round of this task"):
+                running.population._named(bytes(32))
+        assert len(read) == 3
+
+
 def test_blanks_of_each_block_have_the_plans_full_noise_and_coins_of_their_own(make, clock):
     """Both blocks' sums of blanks are within 7 standard deviations of zero: 64 coordinates, below 1e-9."""
     world, private = make(users=96, transport="messages"), X25519PrivateKey.generate()

@@ -238,6 +238,8 @@ def test_invite_writes_links_and_codes_for_their_owner_alone_and_an_act_without_
     assert (code, "a new folder" in err) == (2, True)  # before anybody is enrolled
     assert not (tmp_path / "u").exists()
     assert not (tmp_path / "more").exists()
+    assert run("serve", "invite", "--dir", tmp_path / "u", *where, "-o", tmp_path / "links", "--qr", tmp_path / "new")[0] == 2
+    assert not (tmp_path / "new").exists()
 
 
 class Invited(World):

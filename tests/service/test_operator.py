@@ -165,7 +165,8 @@ def test_tokens_are_printed_to_a_terminal_alone_unless_asked_for(tmp_path, enrol
 
 def test_a_file_that_is_there_is_not_written_over_and_nobody_is_enrolled(tmp_path, enrol):
     (tmp_path / "tokens").write_text("mine")
-    code, _ = enrol("--dir", tmp_path / "sh", "--output", tmp_path / "tokens")
+    code, said = enrol("--dir", tmp_path / "sh", "--output", tmp_path / "tokens")
+    assert "exists, and secrets never replace a file. Name a new one" in said.err
     assert code == 2
     assert (tmp_path / "tokens").read_text() == "mine"
     assert not (tmp_path / "sh").exists()

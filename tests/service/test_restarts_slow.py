@@ -6,7 +6,6 @@ import http.client
 import math
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -20,15 +19,15 @@ import numpy as np
 import pytest
 from helpers_roles import PostgresServer, postgres_server, soon, why_no_postgres
 from sqlalchemy import create_engine, text
-from test_deployed import USERS, Device, Operators, members, workers
+from test_deployed import USERS, Device, Operators, kill_a_worker, members
 
 from croupier.protocol.randomness import Secret
 from croupier.service.net.database import _CHECKED
 
 pytestmark = pytest.mark.process
 
-ROUNDS, LEAST_ROUND_SECONDS = 6, 80
-STARTS_A_ROUND = 24  # so long, in starts of a process, must a round be for all restarts to fall into the middle of the task
+ROUNDS, LEAST_ROUND_SECONDS = 6, 30
+STARTS_A_ROUND = 10  # so long, in starts of a process, must a round be for all restarts to fall into the middle of the task
 # In every process: blanks with coins that a test can draw again, those of each round. All else is as it is.
 SEEDED = """
 import sys
@@ -56,14 +55,16 @@ def health(url: str) -> tuple[int, str] | None:
         connection.close()
 
 
-def round_seconds() -> int:
+def round_seconds(least: int = LEAST_ROUND_SECONDS) -> int:
     """Longer where processes start slowly: the machine may be busy. Of two, as the first one may have to read the disk."""
+    if chosen := os.environ.get("CROUPIER_ROUND_SECONDS"):
+        return int(chosen)
     took = []
     for _ in range(2):
         begun = time.monotonic()
         subprocess.run([sys.executable, "-c", "import croupier.service.shuffler.app"], check=True)
         took.append(time.monotonic() - begun)
-    return max(LEAST_ROUND_SECONDS, math.ceil(STARTS_A_ROUND * min(took)))
+    return max(least, math.ceil(STARTS_A_ROUND * min(took)))
 
 
 class HealthWatch:
@@ -136,7 +137,7 @@ class Restarts:
                 status, said = soon(lambda: (told := health(url)) and told[0] == 200 and told)  # noqa: B023
                 assert said.startswith("ok\nerrands: ")
             elif what == "shuffler" and not whole:
-                os.kill(self.chance.choice(soon(lambda: workers(self.roles.shuffler))), signal.SIGKILL)
+                kill_a_worker(self.roles.shuffler, self.chance)
             else:
                 getattr(self.roles, what).restart()
             self.done[what] += 1
@@ -165,7 +166,9 @@ def test_20_restarts_of_the_database_and_of_each_role_in_secret_rounds_lose_noth
             try:
                 with HealthWatch(roles.shuffler.ready()) as watch:
                     restarts = Restarts(roles, server, watch, seed=int(os.environ.get("CROUPIER_SEED", "1")))
-                    for number in range(20):
+                    begun = time.monotonic()
+                    for number in range(20):  # over two thirds of the rounds, where there is time
+                        time.sleep(max(0.0, begun + number * ROUNDS * seconds / 30 - time.monotonic()))
                         restarts.all_once(whole=number % 5 == 0)
                     assert roles.analyzer.running.poll() is None  # all of it was in the middle
                     assert roles.analyzer.running.wait(timeout=2 * ROUNDS * seconds) == 0, roles.analyzer.log.read_text()

@@ -14,11 +14,12 @@ from helpers_roles import Web, postgres_server, soon, why_no_postgres
 from helpers_tasks import QUESTION, Analyzer, Service, bearer
 from sqlalchemy import func, select
 
+from croupier.cli import main
 from croupier.cli.join import TasksAt
 from croupier.service.analyzer.app import add_files, files_of
 from croupier.service.client.budget import BudgetLimit, DeviceBudget
 from croupier.service.client.state import listed_tasks, trusted_keys
-from croupier.service.net.database import hash_of
+from croupier.service.net.database import Database, hash_of
 from croupier.service.net.http import Server, require_public
 from croupier.service.net.limits import limit_addresses
 from croupier.service.net.registry import MOST_TASKS, Keyring, Operator, Registry, TaskState, front_app
@@ -224,8 +225,6 @@ def registry(tmp_path):
 
 
 def tables_of(file):
-    from croupier.service.net.database import Database  # noqa: PLC0415
-
     return Database(f"sqlite:///{file}", tables.SHUFFLER)
 
 
@@ -592,7 +591,7 @@ def test_tokens_are_taken_back_and_what_they_do_is_recorded_before_it_is_done(tm
         assert acts == [("add task", {"by": f"token of the analyzer {ANN}", **about})]
         assert post("tasks/one/pause", b"", other) == 404
         assert post("tasks/one/pause", b"", own) == 200
-        assert [act for act, _ in acts[1:]] == ["let a task be paused"] * 2
+        assert [act for act, _ in acts[1:]] == ["pause task"] * 2
         assert [facts["by"] for _, facts in acts[1:]] == [f"token of the analyzer {BOB}", "token of an operator"]
         assert registry.revoke(ANN) == 1
         assert registry.revoke(ANN) == 0
@@ -608,6 +607,16 @@ def test_tokens_are_taken_back_and_what_they_do_is_recorded_before_it_is_done(tm
         limited = web.get("/v1/tasks", {"X-From": "192.0.2.7"})
         assert [one.status for one in (front, limited)] == [404, 429]
         assert [one.headers["x-content-type-options"] for one in (front, limited)] == ["nosniff"] * 2
+
+
+def test_a_name_of_no_task_is_refused_and_says_where_the_names_are(tmp_path, capsys, monkeypatch):
+    Database(f"sqlite:///{tmp_path}/shuffler.db", tables.SHUFFLER).close()
+    monkeypatch.setattr("sys.argv", ["croupier", "serve", "task", "pause", "--dir", str(tmp_path), "--name", "second"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    said = " ".join(capsys.readouterr().err.split())
+    assert (end.value.code, "no task second" in said, "croupier serve task list prints the names" in said) == (2, True, True)
+    assert json.loads((tmp_path / "audit.jsonl").read_text())["act"] == "pause task"
 
 
 def test_an_ended_task_is_not_added_again_and_says_so(registry):

@@ -264,6 +264,8 @@ def main() -> None:
         if error.name not in ("fastapi", "prometheus_client", "sqlalchemy", "starlette", "uvicorn"):
             raise
         _refuse(f"{error.name} is not installed. It comes with the extra `service`: {how_to_install('service')}")
+    except FileExistsError as error:
+        _refuse(f"{error.filename or 'output'} exists, and secrets never replace a file. Name a new one, or move that away.")
     except OSError as error:
         _refuse(f"{error.filename or 'output'}: {error.strerror or error}. Check that it can be read or written, and has room.")
     except Stopped as stop:

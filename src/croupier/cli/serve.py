@@ -145,9 +145,11 @@ def invite(
     whole("--people", people, at_least=1, at_most=rounds.TOGETHER, remedy="State how many links you need.")
     pins = check_links(link, shuffler, analyzer_key, enroller, sign_in)
     if qr is not None:
-        check_codes(qr)  # before anybody is enrolled
+        check_codes(qr)
     if output != "-":
-        create_private(Path(output), b"")
+        create_private(Path(output), b"")  # before anybody is enrolled
+    if qr is not None:
+        qr.mkdir(parents=True, mode=0o700)
     kept, until = opened(database or sqlite_url(folder, "shuffler"), rounds.SHUFFLER), time.time() + seconds
     record_act(folder, "invite", people=people, until=round(until), link=link)
     names = [rounds.new_name() for _ in range(people)]
@@ -567,7 +569,6 @@ def check_codes(folder: Path) -> None:
         raise ArgumentError("--qr", str(folder), "left out unless segno is installed", remedy)
     if folder.exists():
         raise ArgumentError("--qr", str(folder), "a new folder", "Otherwise old and new codes would be mixed up.")
-    folder.mkdir(parents=True, mode=0o700)
 
 
 def write_codes(folder: Path, links: Mapping[str, str]) -> None:

@@ -58,6 +58,9 @@ def registry_of(folder: Path, database: str | None, role: str | None = None) -> 
     try:
         yield Registry(store, folder)
     except (RefusedError, WireError) as problem:
+        if getattr(problem, "status", None) == 404:
+            remedy = "croupier serve task list prints the names."
+            raise ArgumentError("--name", Found(f"is not known: {problem}"), "a task of this role", remedy) from None
         raise ArgumentError("task", Found(f"is refused: {problem}"), "one that this role can serve", "Change it.") from None
     finally:
         store.close()
@@ -132,28 +135,28 @@ def _moment(seconds: float | None) -> str:
 @app.command()
 def pause(folder: Folder, name: Name, database: DatabaseUrl = None) -> None:
     """Pause a task: open no new rounds. An open round ends normally."""
-    _change(folder, name, database, "paused")
+    _change(folder, name, database, "pause")
 
 
 @app.command()
 def resume(folder: Folder, name: Name, database: DatabaseUrl = None) -> None:
     """Resume a paused task."""
-    _change(folder, name, database, "running")
+    _change(folder, name, database, "resume")
 
 
 @app.command()
 def end(folder: Folder, name: Name, database: DatabaseUrl = None) -> None:
     """End a task for good. Reports are deleted at once, everything else after --keep-days."""
-    _change(folder, name, database, "ended")
+    _change(folder, name, database, "end")
 
 
-def _change(folder: Path, name: str, database: str | None, state: str) -> None:
-    from ..service.net.registry import TaskState  # noqa: PLC0415
+def _change(folder: Path, name: str, database: str | None, change: str) -> None:
+    from ..service.net.registry import CHANGES  # noqa: PLC0415
 
     with registry_of(folder, database) as registry:
-        record_act(folder, f"let a task be {state}", name=name)
-        registry.change(name, TaskState(state), why="ended by its operator" if state == "ended" else "")
-    typer.echo(f"task {name} is {state}")
+        record_act(folder, f"{change} task", name=name)
+        registry.change(name, CHANGES[change], why="ended by its operator" if change == "end" else "")
+    typer.echo(f"task {name} is {CHANGES[change]}")
 
 
 @app.command()
@@ -181,7 +184,7 @@ def token(
     if most is not None:
         whole("--most", most, at_least=1, remedy="State how many tasks it may have at a time.")
     with registry_of(folder, database) as registry:
-        record_act(folder, "new operator's token", analyzer=analyzer, analyzer_key=analyzer_key, most=most)
+        record_act(folder, "make operator's token", analyzer=analyzer, analyzer_key=analyzer_key, most=most)
         owner = None if analyzer_key is None else checked_key(analyzer_key)
         typer.echo(registry.new_operator(owner, None if analyzer is None else checked_address(analyzer), most))
 
@@ -200,7 +203,7 @@ def revoke_token(
 
     with registry_of(folder, database) as registry:
         owner = None if analyzer_key is None else checked_key(analyzer_key)
-        record_act(folder, "take back operators' tokens", analyzer_key=owner)
+        record_act(folder, "revoke operators' tokens", analyzer_key=owner)
         typer.echo(f"{registry.revoke(owner)} tokens were revoked")
 
 
@@ -212,7 +215,7 @@ def succeed(
 ) -> None:
     """At a shuffler: accept an analyzer's new key, announced and signed by its old one. Clients learn of it here."""
     with registry_of(folder, database) as registry:
-        record_act(folder, "take a new key of an analyzer's", file=str(announcement))
+        record_act(folder, "accept analyzer's new key", file=str(announcement))
         old, new = registry.succeed(Document.from_bytes(announcement.read_bytes()))
     typer.echo(f"key {old} is succeeded by {new}")
 

@@ -413,7 +413,7 @@ _OF_TASK = re.compile(
 _DIRECT = re.compile(rb"(?:/tasks/(%b))?(/v1/[a-z]+)" % TASK_NAME.encode())
 # What is recorded of a task that is added.
 _RECORDED = ("name", "analyzer", "analyzer_key")
-_CHANGES = {"pause": TaskState.PAUSED, "resume": TaskState.RUNNING, "end": TaskState.ENDED}
+CHANGES = {"pause": TaskState.PAUSED, "resume": TaskState.RUNNING, "end": TaskState.ENDED}
 
 
 class Host(Protocol):
@@ -529,10 +529,10 @@ def front_app(title: str, host: Host, store: Database, record: Callable[..., Non
     @app.post("/v1/admin/tasks/{name}/{change}")
     async def changed(name: str, change: str, request: Request) -> Response:
         def act(operator: Operator, body: bytes) -> dict[str, Any]:
-            if change not in _CHANGES:
-                raise RefusedError(404, f"a task is changed by {', '.join(_CHANGES)}")
-            recorded(operator, f"let a task be {_CHANGES[change]}", name=name[:500])
-            registry.change(name, _CHANGES[change], operator, "ended by its operator" if change == "end" else "")
+            if change not in CHANGES:
+                raise RefusedError(404, f"a task is changed by {', '.join(CHANGES)}")
+            recorded(operator, f"{change} task", name=name[:500])
+            registry.change(name, CHANGES[change], operator, "ended by its operator" if change == "end" else "")
             return _whole(registry.row(name, operator))
 
         return await by_operator(request, act)
@@ -541,7 +541,7 @@ def front_app(title: str, host: Host, store: Database, record: Callable[..., Non
     async def succeed(request: Request) -> Response:
         def act(operator: Operator, body: bytes) -> dict[str, str]:
             document = Document.from_bytes(body)
-            recorded(operator, "take a new key of an analyzer's", document=document.digest.hex())
+            recorded(operator, "accept analyzer's new key", document=document.digest.hex())
             old, new = registry.succeed(document, operator)
             return {"key": old, "successor": new}
 
