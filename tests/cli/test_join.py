@@ -124,7 +124,7 @@ def rounds_of(task, lengths: float) -> list[Answered]:
 
 
 def test_noise_alone_is_said_to_be_noise_and_people_are_not():
-    """Over all rounds the squares are chi-square of 79 * 5 degrees of freedom: sums 1.3 times as long are 9 deviations off."""
+    """Over all rounds the squares are chi-square of 50 * 15 degrees of freedom: sums 1.3 times as long are 13 deviations off."""
     assert is_noise_alone(EXAMPLE, rounds_of(EXAMPLE, 1.0))
     assert not is_noise_alone(EXAMPLE, rounds_of(EXAMPLE, 1.3))
     assert noise_words(EXAMPLE, rounds_of(EXAMPLE, 1.0)) == [["result", NOISE_ALONE]]
@@ -143,7 +143,7 @@ def test_the_length_of_a_task_is_that_of_its_rounds():
     assert least_seconds(EXAMPLE) == pytest.approx(EXAMPLE.schedule.rounds * 1.05 * 3600)
     assert usual_wait(EXAMPLE) > least_seconds(EXAMPLE)
     line = length_line(EXAMPLE, now=0.0)
-    assert line.startswith(f"{EXAMPLE.schedule.rounds} rounds of 1 h: over in 3 d 11 h at the earliest, on ")
+    assert line.startswith(f"{EXAMPLE.schedule.rounds} rounds of 1 h: over in 2 d 5 h at the earliest, on ")
     open_task = SimpleNamespace(
         secret=None, patience=600.0, query=SimpleNamespace(remembers=False), schedule=SimpleNamespace(rounds=3)
     )
@@ -173,11 +173,11 @@ def test_a_time_of_another_day_names_the_day():
 def test_a_task_file_can_be_tried_before_it_is_served(run, tmp_path):
     code, said = run(["serve", "plan", "--task", str(ROOT / "examples/deploy/task.toml")])
     assert code == 0
-    assert "79 rounds of 1 h: over in 3 d 11 h at the earliest" in said
-    assert "--smallest at most 245" in said
-    assert "epsilon 26.53" in said
+    assert "50 rounds of 1 h: over in 2 d 5 h at the earliest" in said
+    assert "--smallest at most 374" in said
+    assert "epsilon 17.03" in said
     code, said = run(["serve", "plan", "--task", str(ROOT / "examples/deploy/task.toml"), "--json"])
     values = json.loads(said)
-    assert (values["rounds"], values["seconds"]) == (79, least_seconds(EXAMPLE))
+    assert (values["rounds"], values["seconds"]) == (50, least_seconds(EXAMPLE))
     assert values["bytes"]["report"] == EXAMPLE.most_report_bytes()
     assert not list(tmp_path.iterdir())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from fractions import Fraction
 
@@ -13,21 +15,28 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from helpers_exclusions import bring
 from helpers_node import asked, needs_node
-from helpers_roles import World, randomness, soon, training
+from helpers_roles import Web, World, randomness, soon, training
+from helpers_tasks import Analyzer, Service, bearer
 from test_counted_blanks import SIGNERS
 from test_counted_blanks import Device as Invited
 from test_counted_blanks import deployed as with_enroller
-from test_deployed_lots import COVERED, SECRET, Clock, Device, blank_coins, deployed, loaded, of_round
+from test_deployed_lots import COVERED, ENOUGH, SECRET, Clock, Device, blank_coins, deployed, loaded, of_round
 
 from croupier import problem as losses
 from croupier.arithmetic import LinearVectors, products
 from croupier.problem.problem import Coordinates
 from croupier.protocol._encoding import clip_to_ball
+from croupier.service.analyzer.app import files_of
 from croupier.service.analyzer.dashboard import Dashboard, all_plan_words, plan_words
 from croupier.service.analyzer.task_file import TaskFile
+from croupier.service.client.client import Client
+from croupier.service.net.http import ServerError
+from croupier.service.net.registry import front_app
+from croupier.service.net.server import Served
 from croupier.service.shuffler import role as shuffler
 from croupier.service.wire.documents import Document, WireError
 from croupier.service.wire.task import Task, TaskRound
+from croupier.table import Schema, TableModel, fit_table
 from croupier.validation import ArgumentError
 
 pytestmark = pytest.mark.process
@@ -532,3 +541,82 @@ def test_rules_whose_coordinates_are_too_long_are_refused_or_not_taken(tmp_path)
     (tmp_path / "task.toml").write_text(f'{text}\nrule = "whitened"')
     with pytest.raises(ArgumentError, match=r"353 columns.*rule = .plain."):
         TaskFile.load(tmp_path / "task.toml").task()
+
+
+# --- many tasks in one service, from files to models
+
+SCHEMA = 'target = {column = "ill", classes = ["yes", "no"]}\ncolumns = {age = {low = 0, high = 100}, dose = {low = 0, high = 9}}\n'
+TRAINING = """
+schema = "schema.toml"
+name = "{name}"
+users = 24
+rounds = 4
+epsilon = 8.0
+delta = 1e-2
+honest = 1.0
+rule = "{rule}"
+pace = 0.05
+round_seconds = 4
+transport = "{transport}"
+shuffler_key = "{key}"
+"""
+
+
+def test_two_staged_tasks_of_one_service_end_with_model_files_like_those_of_a_fit(tmp_path):
+    with ExitStack() as stack:
+        analyzer, service = Analyzer(tmp_path / "ann", stack), Service(tmp_path, stack)
+        service.enrol(24, tmp_path)
+        (tmp_path / "schema.toml").write_text(SCHEMA)
+        url = stack.enter_context(Served(front_app("shuffler", service.host, service.host.people))).url
+        clients: dict[str, list[Client]] = {}
+        for name, rule, transport in (("white", "practical", "verified-sum"), ("centre", "centred", "masked-sum")):
+            file = tmp_path / f"{name}.toml"
+            file.write_text(TRAINING.format(name=name, rule=rule, transport=transport, key=service.key))
+            with Web(front_app("analyzer", analyzer.host, analyzer.host.store)) as web:
+                body = json.dumps({"name": name, "files": files_of(file)}).encode()
+                assert web.post("/v1/admin/tasks", body, bearer(analyzer.token)).status == 200
+            about = {"name": name, "analyzer": f"{analyzer.url}/tasks/{name}", "analyzer_key": analyzer.key}
+            assert service.post("/v1/admin/tasks", about, service.operator).status == 200
+            soon(lambda where=name: service.web.get(f"/tasks/{where}/v1/task").status == 200)
+            at = f"{url}/tasks/{name}"
+            clients[name] = [
+                Client(at, one.token, analyzer.key, folder=tmp_path / f"{name}{one.number}", at_once=True, **ENOUGH)
+                for one in service.people
+            ]
+            for one in clients[name]:
+                one._task = clients[name][0].task()
+                assert one._task.stages
+
+        def everybody_answers(name: str) -> None:
+            waiting = dict(enumerate(clients[name]))
+            while not service.ended(name):
+                for number, one in list(waiting.items()):
+                    record = {"age": float(number * 4), "dose": float(number % 9), "ill": ["yes", "no"][number % 2]}
+                    with suppress(ServerError):
+                        if one.take_part_with(record):
+                            del waiting[number]
+                time.sleep(0.05)
+
+        with ThreadPoolExecutor(2) as pool:
+            for done in [pool.submit(everybody_answers, name) for name in clients]:
+                done.result()
+        tasks = analyzer.folder / "tasks"
+        models = {name: soon(lambda where=name: next((tasks / where).glob("**/model.json"), None)) for name in clients}
+        words = {name: json.loads(path.read_text()) for name, path in models.items()}
+    (tmp_path / "people.csv").write_text(
+        "age,dose,ill\n" + "".join(f"{number % 100},{number % 9},{['yes', 'no'][number % 2]}\n" for number in range(100))
+    )
+    options = {"epsilon": 8.0, "rounds": 4}
+    fitted = fit_table(tmp_path / "people.csv", Schema.load(tmp_path / "schema.toml"), delta=1e-3, **options)
+    fitted.save(tmp_path / "fitted.json")
+    like = json.loads((tmp_path / "fitted.json").read_text())
+    for name, asks in (("white", "second moments of rows"), ("centre", "the mean of rows")):
+        assert shape_of(words[name]) == shape_of(like)
+        model = TableModel.load(models[name])
+        assert asks in model.estimator.explain()
+        assert [entry.phase for entry in model.estimator.result_.history] == [1, 2, 2, 2]
+
+
+def shape_of(words) -> dict:
+    """The names of a model file's words, two levels deep."""
+    return {name: sorted(part) if isinstance(part, dict) else None for name, part in words.items()}

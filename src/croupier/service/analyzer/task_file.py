@@ -179,14 +179,14 @@ class TaskFile:
     def _draft(self, transport: str) -> Task:
         """The task by a transport, not yet looked at.
 
-        The practical rule has stages where reports and documents stay short, and clients take it if they take the plain rule. Of
-        "auto", vectors are in blocks where these make reports shorter, and clients take it.
+        The practical rule has stages where reports and documents stay short, and clients take it if they take the plain rule; not
+        with blocks. Of "auto", vectors are in blocks where these make reports shorter, and clients take it.
         """
         asked = self.request.parameters.get("rule", "practical")
         if asked in ("centred", "whitened"):
             return self._planned(transport, self.blocks, stages=True)
         whole_vectors = self._planned(transport, 1 if self.blocks == "auto" else self.blocks)
-        if asked == "practical" and self.blocks in (1, "auto"):
+        if asked == "practical" and self.blocks == 1:
             staged = self._planned(transport, 1, stages=True)
             if staged.stages and staged.fits_default() and (_taken_if_watched(staged) or not _taken_if_watched(whole_vectors)):
                 return staged
