@@ -24,42 +24,41 @@ __all__ = ["page", "pictures"]
 OPENING = """\
 # Audit
 
-Can what we promise be shown to be wrong? Three kinds of outside eyes looked: the membership game, played with the real protocol,
-optimizers, estimators and deployed roles; `dp_accounting`; and `PLD_accounting`. A claim that any of them refutes is a defect.
-Every figure comes from stored results. What anyone can check by hand: [certificates](certificates.md).
+Can our promises be refuted? Three independent checks tried: the membership game, played against the real protocol, optimizers,
+estimators and deployed roles; `dp_accounting`; and `PLD_accounting`. A claim that any of them refutes is a defect.
+Every figure comes from stored results. You can check [certificates](certificates.md) yourself.
 """
 GAMES = """\
 ## The membership game
 
 Two populations differ in one person, as far as the guarantee allows. A player who knows all other records sees what was released
-and has to say which population it was. Error rates of such a player bound mu from below (beta >= Phi(Phi^-1(1 - alpha) - mu)), so
-a bound above the claim would refute it. *Estimate* is the mu of the error rates as found; *at least* is the lower bound, by
+and guesses which population it was. The player's error rates bound mu from below (beta >= Phi(Phi^-1(1 - alpha) - mu)); a bound
+above the claim would refute it. *Estimate* is the mu of the observed error rates; *at least* is the lower bound, by
 Clopper and Pearson. *Would notice* is the mu of a mechanism that the game would expose half of the time: below 1.41 times the
-claim, the game notices that half of the noise bits are missing, below 2 that three quarters are.
+claim, the game notices if half of the noise bits are missing, below 2 if three quarters are.
 
-What the player sees in each game, and who differs, `croupier audit` prints.
+`croupier audit` prints what the player sees in each game, and who differs.
 
     croupier audit --all            # ten minutes or so; --quick takes two or three
 """
 AFTER_GAMES = """\
-Each game is judged at the share of all kinds that there are now. Most were played without a rotation and with an earlier,
-larger bound for secret lots (*rotated*, *blocks* and *moments* with both): claims are of that time. The paper's own constants
+Each game has an equal share of the error probability of all kinds listed. Most were played without a rotation and with an earlier,
+larger bound for secret lots (*rotated*, *blocks* and *moments* with both); claims are of that time. The paper's own constants
 are not in the table: their noise hides everything. Tests play the same games against sabotaged code (less noise, rows counted as
 people, no clipping, too many reports left out, cover that does not hide the lot) and expect them to be refuted.
 
 Deployed rounds run through a real shuffler with its database, and real reports; the player is the analyzer. Where it cheats, a
-fifth of all users are cheats who add no noise, all but the person tell it which reports are theirs, and it leaves out as many
-honest ones as the shuffler lets it. With secret lots the player also watches the network: without cover it sees in which round
+fifth of all users add no noise, everyone except the person identifies their reports to it, and it leaves out as many
+honest ones as the shuffler allows. With secret lots the player also watches the network: without cover it sees in which round
 the person's device sends a report, has the coins of the blanks, and plays against *if watched*, which counts on the fewest users
 that a round has except with probability 1e-8; with cover it has all traffic of the device and plays against the figure for secret
-lots. The game's clock is not the machine's, and requests do not go through HTTP: how long a device or a server takes is not
-played.
+lots. The game has its own clock, and requests do not go through HTTP: it does not measure how long a device or server takes.
 """
 OTHERS = """\
 ## Other accountants
 
-delta at the epsilon of each row, by {versions}. *The bound*: what another library makes of the Gaussians, randomized responses
-and small probabilities that the claim is composed of; it must agree. *The protocol*: the laws of the real counts, in the worst
+delta at the epsilon of each row, by {versions}. *The bound*: another library's figure for the Gaussians, randomized responses
+and small probabilities that make up the claim; it must agree. *The protocol*: the laws of the real counts, in the worst
 directions that we know of, composed over coordinates and rounds; it must not be above the claim. Upper ends by `dp_accounting`;
 both ends, and `PLD_accounting`, are in `benchmarks/results/accountants.md`.
 

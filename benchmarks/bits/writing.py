@@ -7,7 +7,7 @@ from typing import Any
 from ..protocol import Results, Verdict
 from ..tables import table
 
-# Bits of a whole fit by task and transport; bits a coordinate of sums by users, coordinates and limit.
+# Bits of a whole fit by task and transport; bits per coordinate of sums by users, coordinates and limit.
 ASKED = {
     ("adult", "messages"): 1_000,
     ("covtype", "messages"): 1_300,
@@ -39,7 +39,7 @@ def judge(results: Results) -> list[Verdict]:
     for line in results["sums"]:
         asked = ASKED_OF_SUMS.get((line["users"], line["dim"], line["limit"])) if line["way"] == "rotated" else None
         if asked is not None:
-            name = f"sum of {line['users']:,} x {line['dim']:,} at {line['limit']:g}: bits a coordinate"
+            name = f"sum of {line['users']:,} x {line['dim']:,} at {line['limit']:g}: bits per coordinate"
             found.append(Verdict(name, f"at most {asked:g}", f"{line['bits']:.1f}", line["bits"] <= asked))
     before = {fit["task"]: fit for fit in results["fits"] if fit["way"] == "before"}
     for fit in results["fits"]:
@@ -86,7 +86,7 @@ def page(results: Results) -> str:
         for f in results["fits"]
     ]
     verdicts = [(v.what, v.limit, v.measured, {True: "yes", False: "NO", None: ""}[v.holds]) for v in judge(results)]
-    heads = ("users", "coordinates", "limit", "encoder", "levels + noise bits", "bits a coordinate", "x central")
+    heads = ("users", "coordinates", "limit", "encoder", "levels + noise bits", "bits per coordinate", "x central")
     return "\n".join(
         [
             "# What a person sends\n",

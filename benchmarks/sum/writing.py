@@ -113,11 +113,11 @@ def losses(results: dict[str, Any]) -> list[str]:
     said = [
         f"**Bits, {SKELLAM_16}**: Croupier sends {ranged(ratio('bits', OURS, SKELLAM_16))} times as many bits; as a masked sum "
         f"{ranged(ratio('bits', MASKED, SKELLAM_16))} times.",
-        f"**Bits, {SKELLAM_ENOUGH}**: {min(widths)} to {max(widths)} bits a coordinate (before padding) give secure aggregation "
+        f"**Bits, {SKELLAM_ENOUGH}**: {min(widths)} to {max(widths)} bits per coordinate (before padding) give secure aggregation "
         f"{ranged(ratio('error', SKELLAM_ENOUGH, OURS), 2)} times Croupier's error; Croupier's messages take {min(ours):.0f} to "
         f"{max(ours):,.0f} bits. With many users they grow nearly like sqrt(n), those of aggregation like log n.",
         f"**Bits, {SKELLAM_ENOUGH}, like for like**: both hide a count modulo a power of two, and both masks come from seeds that "
-        f"are not counted here. Croupier's masked sum takes {min(counts)} to {max(counts)} bits a coordinate and is not padded: "
+        f"are not counted here. Croupier's masked sum takes {min(counts)} to {max(counts)} bits per coordinate and is not padded: "
         f"{ranged(against)} times the bits, more than aggregation in {sum(value > 1 for value in against)} of {count} cells.",
         f"**Bits, {SHUFFLED}**: Croupier sends {ranged(ratio('bits', OURS, SHUFFLED))} times as many bits, more than the 64 a "
         f"coordinate in {more} of {count} cells; and one message can be compressed to about a seed.",

@@ -81,6 +81,14 @@ class FileError(ArgumentError):
         return FileError, (self.name, str(self.value), self.allowed, self.remedy, self._line)
 
 
+def unreadable(name: str, path: object, problem: Exception, kind: str, remedy: str) -> ArgumentError:
+    """The error of an argument whose file is not there, cannot be opened, or is of another kind."""
+    if isinstance(problem, FileNotFoundError):
+        return ArgumentError(name, Found(f"names no file: {str(path)!r} does not exist"), kind, remedy)
+    reason = getattr(problem, "strerror", None) or str(problem)
+    return ArgumentError(name, Found(f"names a file that cannot be read, {str(path)!r} ({reason})"), kind, remedy)
+
+
 class FileRecordError(RecordError):
     """A record in a file that is refused, described for a person who looks at the file. As `RecordError`, it travels without it."""
 

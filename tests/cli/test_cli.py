@@ -312,3 +312,8 @@ def test_a_group_without_a_command_prints_its_help(group):
     done = croupier(*group)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) > 10
+
+
+@pytest.mark.parametrize("group", [(), ("serve",), ("serve", "task")])
+def test_help_has_room_for_every_line(group):
+    assert "..." not in croupier(*group, "--help").stdout.partition("Commands:")[2]

@@ -262,7 +262,7 @@ def seeds_of(user: int, rounds: int) -> dict[int, str]:
     return {number: randomness(user, number)._root.hex() for number in range(1, rounds + 1)}
 
 
-# By the paper's calibration: 68,216 noise bits a coordinate.
+# By the paper's calibration: 68,216 noise bits per coordinate.
 PAPERS = {"calibration": "paper-scaled", "delta": 9e-3}
 ROTATED = {"dim": 60, "max_inflation": 1.2}
 

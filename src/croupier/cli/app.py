@@ -234,15 +234,30 @@ def mask_analyzer(
         server.serve_forever()
 
 
-# In the order in which a new user needs them.
-for command in (demo, example, schema, describe, words, table, fit, predict, evaluate, choose, show, report, plan):
-    app.command(name=command.__name__)(command)
-app.command(name="audit")(audit_plan)
-app.command(name="join")(join)
-app.command(name="doctor")(doctor)
-app.command(name="mask-analyzer")(mask_analyzer)
-app.command(name="reproduce")(reproduce)
-app.add_typer(serve, name="serve")
+# In the order in which a new user needs them, each with the line that `croupier --help` has room for.
+_COMMANDS: dict[str, tuple[Any, str]] = {
+    "demo": (demo, "Train on 261 807 real flights, and compare methods."),
+    "example": (example, "Write a synthetic table to try things out."),
+    "schema": (schema, "Draft a schema file from a PUBLIC sample."),
+    "describe": (describe, "Describe all columns privately, and write a schema."),
+    "words": (words, "Find texts that many people have."),
+    "table": (table, "Count people by several columns."),
+    "fit": (fit, "Train a model on people's records, privately."),
+    "predict": (predict, "Predict for every row of a file."),
+    "evaluate": (evaluate, "Score a model, with noise or exactly."),
+    "choose": (choose, "Choose the best of several models, privately."),
+    "show": (show, "Explain a model or an account in plain words."),
+    "report": (report, "Write a model's report as one HTML file."),
+    "plan": (plan, "Plan a private sum: bits, noise and proof."),
+    "audit": (audit_plan, "Try to refute the guarantees."),
+    "join": (join, "Take part in tasks from this machine."),
+    "doctor": (doctor, "Check a running deployment from outside."),
+    "mask-analyzer": (mask_analyzer, "Run the second party of a Flower server."),
+    "reproduce": (reproduce, "Rerun the benchmarks behind the evidence page."),
+}
+for name, (command, line) in _COMMANDS.items():
+    app.command(name=name, short_help=line)(command)
+app.add_typer(serve, name="serve", short_help="Run a server, and manage its tasks, keys and people.")
 
 
 def main() -> None:
@@ -250,7 +265,8 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except (ArgumentError, NoCertificateError) as error:
-        _refuse(str(error).replace(" = None is not allowed:", " is missing;"))
+        said = str(error).replace(" = None is not allowed: it must be given", " is required")
+        _refuse(said.replace(" = None is not allowed:", " is missing;"))
     except _BadCommandLineError as error:
         said = error.format_message()
         if type(error).__name__ == "NoArgsIsHelpError":  # a group of commands without one: its help, as for `croupier` alone

@@ -45,7 +45,9 @@ def audit_plan(
         int | None, typer.Option(help=f"Runs of a membership game per side; default: {_TRIALS}, or {TRIALS} with --all.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Play the game against every kind of released result.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help=f"With --all: {QUICK_TRIALS} runs per side, a minute or two.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help=f"With --all: {QUICK_TRIALS} runs per side, two or three minutes.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Audit one round by exact enumeration, dp_accounting's privacy loss distribution and a membership game.

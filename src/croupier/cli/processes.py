@@ -107,6 +107,7 @@ class until_stopped:  # noqa: N801  (a context, used like a function)
         handler.setFormatter(JsonLines())
         handler.addFilter(RateLimitedLog())
         logging.basicConfig(level=logging.INFO, handlers=[handler])
+        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # its start is not worth four lines beside the role's key
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
         return self._event

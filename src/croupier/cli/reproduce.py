@@ -54,7 +54,7 @@ NEED_DATA = [name for name, part in PARTS.items() if part.needs_data]
 def reproduce(
     what: Annotated[str, typer.Argument(metavar="WHAT", help=f"{', '.join(PARTS)} or all.")],
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes and few seeds: takes minutes, and checks no claim.")] = False,
-    data: Annotated[Path | None, typer.Option(help=f"Folder with the data sets of {' and '.join(NEED_DATA)}.")] = None,
+    data: Annotated[Path | None, typer.Option(help=f"Folder with the data sets of {', '.join(NEED_DATA)}.")] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for tables and figures; default: reproduced, or reproduced/quick.")
     ] = None,

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True, help="Run a role (analyzer, shuffler, enroller), and manage its tasks, keys, clients and pages."
 )
-app.add_typer(tasks.app, name="task")
-app.command("rotate-key")(tasks.rotate_key)
+app.add_typer(tasks.app, name="task", short_help="Add, list, pause, resume and end tasks.")
+app.command("rotate-key", short_help="Create a new signing key, announced by the old one.")(tasks.rotate_key)
 
 Folder = Annotated[Path, typer.Option("--dir", help="The role's folder, with its key, database and run.")]
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
@@ -77,7 +77,7 @@ KeepDays = Annotated[float, typer.Option(help="With several tasks: days until th
 ENDED = 3
 
 
-@app.command()
+@app.command(short_help="Print a role's public key.")
 def key(folder: Folder) -> None:
     """Print a role's public key, which the other roles need; the key is created on first use."""
     from ..service.net.server import signing_key  # noqa: PLC0415  (an extra)
@@ -87,7 +87,7 @@ def key(folder: Folder) -> None:
     typer.echo(signing_key(folder).public_key().public_bytes_raw().hex())
 
 
-@app.command()
+@app.command(short_help="Enrol clients at a shuffler: one token each.")
 def enrol(
     folder: Folder,
     clients: Annotated[int, typer.Option(help="How many clients to enrol.")] = 1,
@@ -118,7 +118,7 @@ def enrol(
         say(messages(), f"{clients:,} tokens, one per line: {output}. Give each client its own.")
 
 
-@app.command()
+@app.command(short_help="Enrol people by links and QR codes.")
 def invite(
     folder: Folder,
     link: Annotated[
@@ -166,7 +166,7 @@ def invite(
     )
 
 
-@app.command()
+@app.command(short_help="List clients whose reports were left out.")
 def excluded(
     folder: Folder,
     task: Annotated[str | None, typer.Option(help="The task's name, if the shuffler serves several.")] = None,
@@ -189,7 +189,7 @@ def excluded(
     kept.close()
 
 
-@app.command()
+@app.command(short_help="Revoke clients' tokens.")
 def revoke(
     folder: Folder,
     client: Annotated[list[str], typer.Option(help="A client's name, as printed by `serve excluded`; repeatable.")],
@@ -209,7 +209,7 @@ def revoke(
         typer.echo(f"{name} is revoked")
 
 
-@app.command()
+@app.command(short_help="Run a shuffler.")
 def shuffler(
     folder: Folder,
     analyzer: Annotated[
@@ -268,7 +268,7 @@ def shuffler(
         serve_shufflers(options, processes)
 
 
-@app.command()
+@app.command(short_help="Write the page on which people take part.")
 def page(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the page, which can be hosted anywhere.")],
 ) -> None:
@@ -283,7 +283,7 @@ def page(
     )
 
 
-@app.command()
+@app.command(short_help="Run an analyzer.")
 def analyzer(  # noqa: PLR0915  (one run, from its file to its end)
     folder: Folder,
     task: Annotated[
@@ -363,7 +363,7 @@ def analyzer(  # noqa: PLR0915  (one run, from its file to its end)
         _finish(population, folder, stopped, linger)
 
 
-@app.command()
+@app.command(short_help="Show what a task promises, costs and takes.")
 def plan(
     task: Annotated[Path, typer.Option(help="TOML file of a task, as for `croupier serve analyzer`.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
@@ -431,7 +431,7 @@ def _is_copy(output: Path, saved: Path) -> bool:
 # `croupier serve enroller`: the third party that decides who is a real person, its keys and its invitations.
 
 
-@app.command("enroller-keys")
+@app.command("enroller-keys", short_help="Print an enroller's public keys.")
 def enroller_keys(
     folder: Folder,
     address: Annotated[
@@ -467,7 +467,7 @@ def enroller_keys(
     typer.echo(json.dumps(EnrollerKeys(address, moduli, blanks).to_dict(), indent=1))
 
 
-@app.command()
+@app.command(short_help="Print invitations for an enroller.")
 def invitations(people: Annotated[int, typer.Option(help="How many people to invite.")] = 1) -> None:
     """Print new invitations, one per person, for `croupier serve enroller --people FILE`."""
     from ..service.enroller import new_invitation  # noqa: PLC0415
@@ -476,7 +476,7 @@ def invitations(people: Annotated[int, typer.Option(help="How many people to inv
         typer.echo(new_invitation())
 
 
-@app.command()
+@app.command(short_help="Run an enroller.")
 def enroller(
     folder: Folder,
     people: Annotated[Path | None, typer.Option(help="Text file of invitations, one per line; - is standard input.")] = None,

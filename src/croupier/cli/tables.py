@@ -129,9 +129,7 @@ def describe(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet, a file or a folder of them.")],
     epsilon: Annotated[float, typer.Option(help="Privacy loss of each person asked.")],
     delta: Annotated[float | None, typer.Option(help="Default: 1e-6, or 0.1 / users if that is less.")] = None,
-    guess: Annotated[
-        Path | None, typer.Option(help="TOML file of wide guesses; default: the columns in the header, as numbers.")
-    ] = None,
+    guess: Annotated[Path | None, typer.Option(help="TOML file of wide guesses; replaces --range and --levels.")] = None,
     target: Annotated[str | None, typer.Option(help="Column to predict; needed for -o.")] = None,
     ranges: Annotated[list[str] | None, typer.Option("--range", help="COLUMN=LOW..HIGH: a generous guess; repeatable.")] = None,
     levels: Annotated[list[str] | None, typer.Option("--levels", help="COLUMN=A,B,C: the levels to count; repeatable.")] = None,
@@ -183,6 +181,13 @@ def describe(
             raise ArgumentError(
                 "--target", found, f"one of {', '.join(source.names)}", "The schema states which column to predict."
             )
+        if guesses.undeclared and not as_numbers and not dry_run:
+            remedy = (
+                "Declare each with --range COLUMN=LOW..HIGH, --levels COLUMN=A,B or a --guess file, or drop it with --leave-out "
+                "COLUMN, since each takes a part of epsilon; --as-numbers treats all of them as numbers. Nobody was asked."
+            )
+            undeclared = Found(f"is missing for {', '.join(guesses.undeclared)}")
+            raise ArgumentError("--range or --levels", undeclared, "given for every column", remedy)
         for reason in guesses.left_out:
             say(console, f"warning: column left out, {reason}", "yellow")
         for line in guesses.lines():
@@ -190,13 +195,6 @@ def describe(
         if dry_run:
             say(console, "Nobody was asked, and nothing was spent.")
             return
-        if guesses.undeclared and not as_numbers:
-            remedy = (
-                "Use --range COLUMN=LOW..HIGH, --levels COLUMN=A,B, --leave-out COLUMN or a --guess file: each takes a part of "
-                "epsilon; --as-numbers treats them all as numbers. Nobody was asked."
-            )
-            undeclared = Found(f"is missing for {', '.join(guesses.undeclared)}")
-            raise ArgumentError("--range or --levels", undeclared, "given for every column", remedy)
         with warnings_said(console):
             description = describe_table(
                 source,

@@ -159,7 +159,7 @@ def _change(folder: Path, name: str, database: str | None, change: str) -> None:
     typer.echo(f"task {name} is {CHANGES[change]}")
 
 
-@app.command()
+@app.command(short_help="Print a token for remote control.")
 def token(
     folder: Folder,
     analyzer: Annotated[
@@ -189,7 +189,7 @@ def token(
         typer.echo(registry.new_operator(owner, None if analyzer is None else checked_address(analyzer), most))
 
 
-@app.command("revoke-token")
+@app.command("revoke-token", short_help="Revoke tokens for remote control.")
 def revoke_token(
     folder: Folder,
     analyzer_key: Annotated[
@@ -207,7 +207,7 @@ def revoke_token(
         typer.echo(f"{registry.revoke(owner)} tokens were revoked")
 
 
-@app.command()
+@app.command(short_help="At a shuffler: accept an analyzer's new key.")
 def succeed(
     folder: Folder,
     announcement: Annotated[Path, typer.Option(help="File written by croupier serve rotate-key at the analyzer.")],

@@ -26,7 +26,7 @@ from ..privacy._statements import round_up
 from ..table import Schema
 from ..table.population import Watcher
 from ..table.schema import Label, as_text
-from ..validation import ArgumentError
+from ..validation import ArgumentError, Found
 
 if TYPE_CHECKING:
     from ..service.wire.task import Task
@@ -301,4 +301,5 @@ def check_output(path: Path, force: bool) -> None:
     if path.is_dir() or not os.access(folder, os.W_OK):
         raise ArgumentError("-o", str(path), "a file in a writable folder", "Choose another path.")
     if path.exists() and not force:
-        raise ArgumentError("-o", str(path), "a file that does not exist yet", "Choose another name, or overwrite it with --force.")
+        found = Found(f"names a file that exists, {str(path)!r}")
+        raise ArgumentError("-o", found, "a new file", "Choose another name, or overwrite it with --force.")

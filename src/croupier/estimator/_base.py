@@ -190,9 +190,9 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         Parameters
         ----------
         X : ndarray or sparse array of shape (rows, features)
-            Rows as they come.
+            Rows, unscaled.
         y : array-like of shape (rows,)
-            Labels or targets as they come; of ShuffleLinearRegression also of shape (rows, targets).
+            Labels or targets, unscaled; of ShuffleLinearRegression also of shape (rows, targets).
 
         Returns
         -------

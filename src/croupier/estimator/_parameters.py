@@ -149,7 +149,7 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
         "Public (low, high) for all features, or one such pair per feature, in the columns' own units: on the user's side, values "
         "outside are clipped to it, and columns are scaled from it to [-1, 1] (without an intercept, from the range about 0 that "
         "holds it). `feature_norm`, `radius` and `l2` are then about scaled rows; `coef_`, `intercept_` and intervals about "
-        "columns as they come. Sparse rows need ranges whose middle is 0.",
+        "columns in their own units. Sparse rows need ranges whose middle is 0.",
     ),
     "ShuffleScaler.feature_range": (
         "array-like",
@@ -185,7 +185,7 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
 _ATTRIBUTES: dict[str, tuple[str, str]] = {
     "coef_": (
         "ndarray",
-        "The weights, for rows as they come (within feature_range, longer ones scaled down to feature_norm). Of two classes "
+        "The weights, for rows in their own units (clipped to feature_range, longer ones scaled down to feature_norm). Of two classes "
         "they speak for classes_[1], the later one in sorted order.",
     ),
     "intercept_": ("float or ndarray", "The intercept, one per output; 0 without one."),

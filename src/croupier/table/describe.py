@@ -26,7 +26,7 @@ from ..statistics.columns import LEAST_TAIL, WIDEST, LevelGuess, NumberGuess, Nu
 from ..statistics.describing import Summaries, on_part, part_of
 from ..statistics.describing import described as description_of
 from ..statistics.holdout import HoldOut
-from ..validation import ArgumentError, FileError, Found
+from ..validation import ArgumentError, FileError, Found, unreadable
 from .encode import Encoder, column_numbers, column_texts, is_nobody, level_codes
 from .population import RowStore, TableWarning, Watcher
 from .read import Piece, Source, other_separator, shown
@@ -67,8 +67,7 @@ class TableGuess:
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as problem:
-            reason = getattr(problem, "strerror", None) or "not text in UTF-8"
-            raise ArgumentError("--guess", str(path), f"a TOML file that can be read ({reason})", _REMEDY) from None
+            raise unreadable("--guess", path, problem, "a TOML file in UTF-8", _REMEDY) from None
         return cls.from_toml(text, str(path))
 
     @classmethod

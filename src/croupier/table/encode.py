@@ -99,7 +99,7 @@ class Encoder:
                 f"{piece.where(index)}, column {target.column!r}",
                 _cell(piece, target.column, index),
                 f"one of the declared classes: {', '.join(map(repr, levels[:20]))}{', ...' if len(levels) > 20 else ''}",
-                "Drop the row, use --invalid blank, or declare the class if it is public that it occurs; nobody was asked.",
+                "Drop the row, fit with --invalid blank, or declare the class if it is public that it occurs; nobody was asked.",
                 public=f"{piece.file}, column {target.column!r}",
             )
         return np.asarray(target.classes)[codes]
@@ -139,7 +139,7 @@ class Encoder:
         if not finite.all():
             index = int(np.argmin(finite))
             value = MISSING if np.isnan(targets[index]) else float(targets[index])
-            where, remedy = f"column {name!r}", "Drop the row, or use --invalid blank; nobody was asked."
+            where, remedy = f"column {name!r}", "Drop the row, or fit with --invalid blank; nobody was asked."
             public = f"{piece.file}, {where}"
             raise FileRecordError(f"{piece.where(index)}, {where}", value, "a finite number", remedy, public)
         return targets

@@ -26,7 +26,7 @@ from ..estimator._linear import LinearModel
 from ..estimator.inference import FEWEST
 from ..estimator.intervals import RegressionTable
 from ..files import write_whole
-from ..validation import ArgumentError, Found, one_of, real
+from ..validation import ArgumentError, Found, one_of, real, unreadable
 from .encode import Encoder
 from .schema import Category, Image, Numeric, Schema, features_of
 
@@ -261,8 +261,7 @@ class TableModel:
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, json.JSONDecodeError) as problem:
-            reason = getattr(problem, "strerror", None) or "not JSON; it may be truncated"
-            raise ArgumentError("MODEL", str(path), f"a model file that can be read ({reason})", remedy) from None
+            raise unreadable("MODEL", path, problem, "a model file", remedy) from None
         return cls.from_dict(values, path)
 
     @classmethod
@@ -327,7 +326,8 @@ class Request:
         """The estimator, its public facts from the schema; where users are known, delta too."""
         kind = (TASKS | INTERVALS)[self.task]
         if self.delta is not None:
-            real("delta", self.delta, above=0, below=1, remedy="Choose much less than 1 / users; 1e-6 is usual.")
+            below = 1 / FEWEST if users is None else 1
+            real("delta", self.delta, above=0, below=below, remedy="Choose much less than 1 / users; 1e-6 is usual.")
         public: dict[str, Any] = {"delta": self.delta, "feature_norm": Encoder(facts).norm}
         if facts.target.classes is not None:
             public["classes"] = list(facts.target.classes)

@@ -17,7 +17,7 @@ from typing import Any
 from ..features import FeatureMap
 from ..privacy._statements import round_up
 from ..statistics.holdout import HoldOut, Part
-from ..validation import ArgumentError, FileError, Found, one_of, real, whole
+from ..validation import ArgumentError, FileError, Found, one_of, real, unreadable, whole
 
 __all__ = [
     "Category",
@@ -491,9 +491,8 @@ class Schema:
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as problem:
-            reason = getattr(problem, "strerror", None) or "not text in UTF-8"
             remedy = "Draft one from a public sample: croupier schema SAMPLE --target COLUMN -o FILE."
-            raise ArgumentError("--schema", str(path), f"a TOML file that can be read ({reason})", remedy) from None
+            raise unreadable("--schema", path, problem, "a TOML file in UTF-8", remedy) from None
         return cls.from_toml(text, name=str(path))
 
     @classmethod

@@ -18,7 +18,7 @@ from ...table import Schema
 from ...table.describe import TableGuess
 from ...table.encode import Encoder
 from ...table.model import Request, task_for
-from ...validation import ArgumentError, Found, blanks, one_of, real, whole
+from ...validation import ArgumentError, Found, blanks, one_of, real, unreadable, whole
 from ..wire.documents import WireError
 from ..wire.enrolment import EnrollerKeys, check_enroller, keys_command
 from ..wire.queries import STATISTICS, StatisticQuery, TrainingQuery, check_coordinates, clients_schema, records_to_dict
@@ -95,8 +95,7 @@ class TaskFile:
         try:
             values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
-            reason = getattr(problem, "strerror", None) or str(problem)
-            raise ArgumentError("--task", str(path), f"a TOML file that can be read ({reason})", "See docs/deploy.md.") from None
+            raise unreadable("--task", path, problem, "a TOML file in UTF-8", "See docs/deploy.md.") from None
         for name, value in values.items():
             wanted = FIELDS.get(name)
             fits = wanted is not None and isinstance(value, (int, float) if wanted is float else wanted)
