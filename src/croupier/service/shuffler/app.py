@@ -382,7 +382,7 @@ class RequestBatcher(Generic[Item, Outcome]):
     def __init__(self, answer: Callable[[Sequence[Item]], Sequence[Outcome | RefusedError]]) -> None:
         self._answer = answer
         self._waiting: list[tuple[Item, Callable[[Outcome | Exception], None]]] = []
-        self._worker: asyncio.Task[None] | None = None
+        self._busy = False
         self._thread = ThreadPoolExecutor(1, "requests")
 
     async def do(self, item: Item) -> Outcome:
@@ -403,22 +403,38 @@ class RequestBatcher(Generic[Item, Outcome]):
     def submit(self, item: Item, tell: Callable[[Outcome | Exception], None]) -> None:
         """Have `tell` called with what becomes of one of them."""
         self._waiting.append((item, tell))
-        if self._worker is None or self._worker.done():
-            self._worker = asyncio.get_running_loop().create_task(self._run())
+        if not self._busy:
+            self._busy = True
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._next, loop)  # with what else has come by then
 
-    async def _run(self) -> None:
-        while self._waiting:
-            some, self._waiting = self._waiting[:_MOST_TOGETHER], self._waiting[_MOST_TOGETHER:]
-            outcomes: Sequence[Outcome | Exception]
+    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        some, self._waiting = self._waiting[:_MOST_TOGETHER], self._waiting[_MOST_TOGETHER:]
+        self._thread.submit(self._find, loop, some)
+
+    def _find(self, loop: asyncio.AbstractEventLoop, some: list[tuple[Item, Callable[[Outcome | Exception], None]]]) -> None:
+        outcomes: Sequence[Outcome | Exception]
+        try:
+            outcomes = self._answer([item for item, _ in some])
+        except Exception as problem:  # each of them hears of it
+            outcomes = [problem] * len(some)
+        with suppress(RuntimeError):  # the server has ended
+            loop.call_soon_threadsafe(self._tell, loop, some, outcomes)
+
+    def _tell(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        some: list[tuple[Item, Callable[[Outcome | Exception], None]]],
+        outcomes: Sequence[Outcome | Exception],
+    ) -> None:
+        for (_, tell), outcome in zip(some, outcomes, strict=True):
             try:
-                outcomes = await asyncio.get_running_loop().run_in_executor(self._thread, self._answer, [item for item, _ in some])
-            except Exception as problem:  # each of them hears of it
-                outcomes = [problem] * len(some)
-            for (_, tell), outcome in zip(some, outcomes, strict=True):
-                try:
-                    tell(outcome)
-                except Exception as problem:  # of one connection: the others are told all the same
-                    log.error("an answer was not sent: %s", type(problem).__name__)
+                tell(outcome)
+            except Exception as problem:  # of one connection: the others are told all the same
+                log.error("an answer was not sent: %s", type(problem).__name__)
+        self._busy = bool(self._waiting)
+        if self._busy:
+            self._next(loop)
 
 
 # Invitations: a secret in a link enrols the first device that claims it, until a time; after that the link is worth nothing.
