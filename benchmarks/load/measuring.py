@@ -19,6 +19,7 @@ from ..command import read, store
 from ..protocol import Results
 from .against import against
 from .clients import clients
+from .goals import goals
 from .processes import large, several
 from .runs import whole_runs
 from .sections import ciphertexts, kills, speed
@@ -27,6 +28,7 @@ from .sizes import QUICK, Sizes
 from .verifying import verified
 
 SECTIONS: dict[str, Callable[[Sizes], Any]] = {
+    "goals": goals,
     "speed": speed,
     "kills": kills,
     "clients": clients,
@@ -61,6 +63,7 @@ def measure(arguments: argparse.Namespace) -> Results:
     if "against" in sections and arguments.before is None and "against" in (stored := _stored(folder)):
         sections.remove("against")  # nothing to compare with: what is stored stays
         results.setdefault("against", stored["against"])
+    versions = {name: results["version"] for name in SECTIONS if name in results} | results.get("versions", {})
     results |= {
         "version": cr.__version__,
         "python": platform.python_version(),
@@ -70,6 +73,7 @@ def measure(arguments: argparse.Namespace) -> Results:
     }
     for name in sections:
         results[name] = SECTIONS[name](sizes)
+        results["versions"] = versions = versions | {name: cr.__version__}
         results.setdefault("load_average", {})[name] = os.getloadavg()[1]
         if arguments.out or not quick:
             store("load", results, folder)

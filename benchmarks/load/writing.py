@@ -10,7 +10,16 @@ from ..protocol import Results
 from ..tables import table
 from .judging import judge
 from .writing_processes import processes_parts
-from .writing_scale import scale_parts
+from .writing_scale import goals_parts, scale_parts
+
+
+def _versions(results: Results) -> str:
+    """Which version was measured: of each section, where they differ."""
+    by_section = results.get("versions", {})
+    if len(set(by_section.values())) < 2:
+        return f"{results['version']}{_since(results['version'])}"
+    said = {version: [name for name, of in by_section.items() if of == version] for version in sorted(set(by_section.values()))}
+    return "; ".join(f"{version} ({', '.join(names)})" for version, names in said.items())
 
 
 def _since(measured: str) -> str:
@@ -22,7 +31,7 @@ def page(results: Results) -> str:
     """The stored figures as tables."""
     parts = [
         "# The deployed roles under load\n",
-        f"Measured with croupier {results['version']}{_since(results['version'])}, "
+        f"Measured with croupier {_versions(results)}, "
         f"Python {results['python']}, SQLite {results['sqlite']}, {results['cores']} shared cores"
         f"{', a quick run: nothing is judged' if results['quick'] else ''}. `python -m benchmarks load`.\n",
         _others(results.get("load_average", {})),
@@ -30,6 +39,7 @@ def page(results: Results) -> str:
             ("must hold", "found", ""),
             [[verdict.what, verdict.measured, "yes" if verdict.holds else "NO"] for verdict in judge(results)],
         ),
+        *goals_parts(results),
         "## Durable reports\n",
         "One shuffler process, SQLite (WAL, synchronous=FULL), masked-sum, d = 30, connections that stay open, one round. "
         "Reports were made before; the sender is another process on the same cores. *Disk* is how many transactions per second "

@@ -49,6 +49,8 @@ from .rounds import clients, invitations
 log = logging.getLogger("croupier")
 # What is answered together, at most.
 _MOST_TOGETHER = 256
+# Seconds between the beginnings of two answers, at least: what comes meanwhile shares a transaction and a wait for the disk.
+_APART = 0.004
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 # The page's files are made of clients/typescript, and their digests are in SHA256SUMS beside them.
@@ -382,7 +384,7 @@ class RequestBatcher(Generic[Item, Outcome]):
     def __init__(self, answer: Callable[[Sequence[Item]], Sequence[Outcome | RefusedError]]) -> None:
         self._answer = answer
         self._waiting: list[tuple[Item, Callable[[Outcome | Exception], None]]] = []
-        self._busy = False
+        self._busy, self._begun = False, -math.inf
         self._thread = ThreadPoolExecutor(1, "requests")
 
     async def do(self, item: Item) -> Outcome:
@@ -405,10 +407,13 @@ class RequestBatcher(Generic[Item, Outcome]):
         self._waiting.append((item, tell))
         if not self._busy:
             self._busy = True
-            loop = asyncio.get_running_loop()
-            loop.call_soon(self._next, loop)  # with what else has come by then
+            self._await_next(asyncio.get_running_loop())
+
+    def _await_next(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.call_later(max(0.0, self._begun + _APART - loop.time()), self._next, loop)
 
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._begun = loop.time()
         some, self._waiting = self._waiting[:_MOST_TOGETHER], self._waiting[_MOST_TOGETHER:]
         self._thread.submit(self._find, loop, some)
 
@@ -434,7 +439,7 @@ class RequestBatcher(Generic[Item, Outcome]):
                 log.error("an answer was not sent: %s", type(problem).__name__)
         self._busy = bool(self._waiting)
         if self._busy:
-            self._next(loop)
+            self._await_next(loop)
 
 
 # Invitations: a secret in a link enrols the first device that claims it, until a time; after that the link is worth nothing.

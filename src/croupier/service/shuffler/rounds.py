@@ -104,6 +104,7 @@ taken_part = Table(
     SHUFFLER,
     Column("slot", String, primary_key=True),
     Column("client", ForeignKey("clients.id"), primary_key=True),
+    sqlite_with_rowid=False,  # one tree of pages to write or search, not two
 )
 # Who has asked for a round and may answer it until when; gone with the report, and with the batch.
 reservations = Table(
@@ -120,6 +121,7 @@ lots = Table(
     Column("client", ForeignKey("clients.id"), primary_key=True),
     Column("first", Integer, nullable=False),
     Column("last", Integer, nullable=False),
+    sqlite_with_rowid=False,  # one tree of pages to write or search, not two
 )
 
 # Reports of a full round whose transport is checked, by their places in the batch, until the analyzer has said which are left out.
@@ -168,6 +170,7 @@ seals = Table(
     SHUFFLER,
     Column("round", ForeignKey("rounds.id"), primary_key=True),
     Column("seal", String, primary_key=True),
+    sqlite_with_rowid=False,  # one tree of pages to write or search, not two
 )
 
 
