@@ -32,6 +32,7 @@ from croupier.service.shuffler.rounds import SHUFFLER
 from croupier.service.wire.documents import ROUND, Document
 from croupier.service.wire.queries import TrainingQuery
 from croupier.service.wire.task import Task
+from croupier.service.wire.transports import TRANSPORTS
 
 from .clients import visit
 from .sending import deliver
@@ -50,10 +51,16 @@ from croupier.service.net.server import Served, signing_key
 from croupier.service.shuffler.app import shuffler_app
 from croupier.service.shuffler.role import ShufflerRole
 from croupier.service.shuffler.rounds import SHUFFLER
-folder, key, secure = Path(sys.argv[1]), bytes.fromhex(sys.argv[2]), sys.argv[3] == "tls"
-store = Database(f"sqlite:///{folder / 'shuffler.db'}", SHUFFLER)
-role = ShufflerRole(store, signing_key(folder), Ed25519PublicKey.from_public_bytes(key))
-with Served(shuffler_app(role), tls=(folder / "dev-certificate.pem", folder / "dev-key.pem") if secure else None) as served:
+folder, key, secure, url, port, checked = Path(sys.argv[1]), bytes.fromhex(sys.argv[2]), sys.argv[3] == "tls", *sys.argv[4:]
+if checked == "checked":  # the compiled proofs, as in a shuffler that has had a round
+    import numpy as np
+    from croupier.service.wire.reports import SEAL_BYTES, checkable, shared_counts
+    helper, shares = shared_counts(np.zeros(2, dtype=np.int64), 5, bytes(32))
+    sealed = np.frombuffer(bytes(SEAL_BYTES) + helper, np.uint8)[None]
+    checkable(sealed, shares[None], 5, 2, bytes(32), bytes(32))
+role = ShufflerRole(Database(url, SHUFFLER), signing_key(folder), Ed25519PublicKey.from_public_bytes(key))
+tls = (folder / "dev-certificate.pem", folder / "dev-key.pem") if secure else None
+with Served(shuffler_app(role), tls=tls, port=int(port), shared=port != "0") as served:
     print(served.url, flush=True)
     sys.stdin.read()
 """
@@ -66,16 +73,17 @@ class Prepared:
     folder: Path
     analyzer_key: str
     jobs: list[tuple[str, bytes]]
+    checked: bool  # whether its reports are
 
 
-def prepared(folder: Path, reports: int, transport: str, dim: int) -> Prepared:
-    """A task of one round, and the reports of all its users."""
+def prepared(folder: Path, reports: int, transport: str, dim: int, url: str | None = None) -> Prepared:
+    """A task of one round, and the reports of all its users; in the folder's database, unless another one is named."""
     problem = cr.Problem(loss=cr.losses.Logistic(), domain=cr.domains.Ball(dim=dim, radius=5.0))
     about = {"epsilon": 1.0, "delta": 1e-6, "rounds": 1, "method": "acsa", "interactivity": "full", "rotation": False}
     one_round = cr.schedule(problem, reports, **about)
     key, analyzer = signing_key(folder), Ed25519PrivateKey.generate()
     task = Task(transport, reports, TrainingQuery(problem), one_round, key.public_key())
-    url = f"sqlite:///{folder / 'shuffler.db'}"
+    url = url or f"sqlite:///{folder / 'shuffler.db'}"
     tokens = enrolled(url, reports)[1]
     store = Database(url, SHUFFLER)
     role = ShufflerRole(store, key, analyzer.public_key())
@@ -87,16 +95,23 @@ def prepared(folder: Path, reports: int, transport: str, dim: int) -> Prepared:
     store.close()
     development_certificate(folder)
     bodies = sealed_reports(document, task, analyzer, reports)[0]
-    return Prepared(folder, analyzer.public_key().public_bytes_raw().hex(), list(zip(tokens, bodies, strict=True)))
+    jobs = list(zip(tokens, bodies, strict=True))
+    return Prepared(folder, analyzer.public_key().public_bytes_raw().hex(), jobs, TRANSPORTS[transport].checked)
 
 
 @contextmanager
-def serving(source: Path, there: Prepared, *, tls: bool) -> Iterator[tuple[str, Path | None, int]]:
-    """A shuffler of the version in this checkout, on a copy: its address, whom to trust, and its process."""
+def serving(
+    source: Path, there: Prepared, *, tls: bool, url: str | None = None, port: int = 0
+) -> Iterator[tuple[str, Path | None, int]]:
+    """A shuffler of the version in this checkout, on a copy: its address, whom to trust, and its process.
+
+    With a port it shares that with others, and with a URL it is on that database.
+    """
     with tempfile.TemporaryDirectory(prefix="croupier-load-") as name:
         folder = Path(name) / "shuffler"
         shutil.copytree(there.folder, folder)
-        command = [sys.executable, "-c", _SERVE, str(folder), there.analyzer_key, "tls" if tls else "plain"]
+        about = [folder, there.analyzer_key, "tls" if tls else "plain", url or f"sqlite:///{folder / 'shuffler.db'}", port]
+        command = [sys.executable, "-c", _SERVE, *map(str, about), "checked" if there.checked else ""]
         environment = os.environ | {"PYTHONPATH": str(source / "src")}
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
         assert process.stdout is not None
@@ -107,25 +122,31 @@ def serving(source: Path, there: Prepared, *, tls: bool) -> Iterator[tuple[str, 
             process.wait()
 
 
-def _turn(source: Path, there: Prepared, connections: int, *, tls: bool, clients: bool) -> dict[str, float]:
+def turn(source: Path, there: Prepared, connections: int, *, tls: bool, clients: bool) -> dict[str, float]:
     """Everything sent once, by another process; what the shuffler used."""
+    with serving(source, there, tls=tls) as (url, ca, server):
+        return sent(url, ca, there, connections, [server], clients=clients)
+
+
+def sent(
+    url: str, ca: Path | None, there: Prepared, connections: int, processes: list[int], *, clients: bool = False
+) -> dict[str, float]:
+    """Everything sent once to an address; processor time of these processes and of the sender for each, and how many a second."""
     context = multiprocessing.get_context("spawn")
     flags, out = context.RawArray("b", len(there.jobs)), context.Queue()
-    with serving(source, there, tls=tls) as (url, ca, server):
-        job = (url, ca, there.jobs, connections, flags, out)
-        sender = context.Process(target=visit if clients else deliver, args=job)
-        before = cpu_seconds(server)
-        sender.start()
-        try:
-            delivery = out.get(timeout=900)
-        finally:
-            sender.kill()
-            sender.join()
-        spent = cpu_seconds(server) - before
+    sender = context.Process(target=visit if clients else deliver, args=(url, ca, there.jobs, connections, flags, out))
+    before = sum(map(cpu_seconds, processes))
+    sender.start()
+    try:
+        delivery = out.get(timeout=900)
+    finally:
+        sender.kill()
+        sender.join()
+    spent = sum(map(cpu_seconds, processes)) - before
     if delivery.refusals or not all(delivery.acknowledged):
         raise RuntimeError(f"not everything was taken: {delivery.refusals}")
     count = len(there.jobs)
-    return {"cpu": spent / count, "a_second": count / max(delivery.acknowledged)}
+    return {"cpu": spent / count, "a_second": count / max(delivery.acknowledged), "sender_cpu": delivery.cpu_seconds / count}
 
 
 # What is compared: a name, transport, coordinates, connections, TLS, and whether these are clients with connections of their own.
@@ -152,7 +173,7 @@ def against(sizes: Sizes) -> dict[str, Any]:
             turns: dict[str, list[dict[str, float]]] = {version: [] for version in sources}
             for _ in range(sizes.turns):
                 for version, source in sources.items():
-                    turns[version].append(_turn(source, worlds[about], connections, tls=tls, clients=clients))
+                    turns[version].append(turn(source, worlds[about], connections, tls=tls, clients=clients))
             rows.append({"what": what, "count": count, "connections": connections, "tls": tls, **_compared(turns)})
     return {"turns": sizes.turns, "rows": rows}
 

@@ -19,6 +19,7 @@ from ..command import read, store
 from ..protocol import Results
 from .against import against
 from .clients import clients
+from .goals import goals
 from .processes import large, several
 from .runs import whole_runs
 from .sections import ciphertexts, kills, speed
@@ -27,6 +28,7 @@ from .sizes import QUICK, Sizes
 from .verifying import verified
 
 SECTIONS: dict[str, Callable[[Sizes], Any]] = {
+    "goals": goals,
     "speed": speed,
     "kills": kills,
     "clients": clients,

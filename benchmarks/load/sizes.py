@@ -36,6 +36,11 @@ class Sizes:
     compared: int = 3_000  # reports of one turn against an earlier version
     compared_clients: int = 800
     turns: int = 5
+    goal_reports: int = 20_000  # of one turn, masked; then verified ones, and clients over TLS
+    goal_checked: int = 4_000
+    goal_clients: int = 2_000
+    goal_turns: int = 3
+    goal_connections: int = 128  # of one process and of two
     simulated: int = 1_000_000  # people, without sockets
     simulated_rounds: int = 50
     before: str | None = None  # an earlier checkout
@@ -62,6 +67,11 @@ QUICK = Sizes(
     compared=60,
     compared_clients=20,
     turns=1,
+    goal_reports=60,
+    goal_checked=40,
+    goal_clients=20,
+    goal_turns=1,
+    goal_connections=8,
     simulated=400,
     simulated_rounds=2,
 )

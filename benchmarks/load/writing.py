@@ -10,7 +10,7 @@ from ..protocol import Results
 from ..tables import table
 from .judging import judge
 from .writing_processes import processes_parts
-from .writing_scale import scale_parts
+from .writing_scale import goals_parts, scale_parts
 
 
 def _measured_with(results: Results) -> str:
@@ -34,6 +34,7 @@ def page(results: Results) -> str:
             ("must hold", "found", ""),
             [[verdict.what, verdict.measured, "yes" if verdict.holds else "NO"] for verdict in judge(results)],
         ),
+        *goals_parts(results),
         "## Durable reports\n",
         "One shuffler process, SQLite (WAL, synchronous=FULL), masked-sum, d = 30, connections that stay open, one round. "
         "Reports were made before; the sender is another process on the same cores. *Disk* is how many transactions per second "

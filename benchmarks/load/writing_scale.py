@@ -15,6 +15,47 @@ PEAK_HOURS, CORE_HOUR, SENT_GB, KEPT_GB_MONTH = 6, 0.05, 0.09, 0.10
 CONNECTION_BYTES = 4_000
 
 
+def goals_parts(results: Results) -> list[str]:
+    """Nothing where they were not measured."""
+    if not (found := results.get("goals")):
+        return []
+    said = (
+        "One process on SQLite (WAL, synchronous=FULL), everything acknowledged when it is on disk; verified reports are also "
+        "checked against their proofs, and each client over TLS is a full handshake, two requests and a close. *A core's limit* is "
+        "one over the processor time of the shuffler, kernel included; *per second* is what the clock said, with the sender on "
+        f"the same {results['cores']} cores. Medians of {found['turns']} turns.\n"
+    )
+    rows = [
+        [
+            f"{row['what']}, {row['connections']} at a time",
+            f"{row['count']:,}",
+            f"{1e3 * row['cpu']:.3f} ms",
+            f"{1 / row['cpu']:,.0f}",
+            f"{row['a_second']:,.0f}",
+            f"{row['best_a_second']:,.0f}",
+            f"{1e3 * row['sender_cpu']:.3f} ms",
+        ]
+        for row in found["rows"]
+    ]
+    heads = ("", "sent", "CPU of each", "a core's limit", "per second", "best turn", "CPU sender")
+    return ["## Speed\n", said, table(heads, rows), *_second(found.get("second"))]
+
+
+def _second(found: dict[str, Any] | None) -> list[str]:
+    if not found:
+        return []
+    said = (
+        f"Masked reports to one process and to two on PostgreSQL, {found['connections']} connections. CPU is of all processes and "
+        "the database together. *Gain* is twice one's over two's: what a second core brings where each has its own; by the clock "
+        "the sender and the database share the cores with both.\n"
+    )
+    rows = [
+        [number, f"{1e3 * found[name]['cpu']:.3f} ms", f"{found[name]['a_second']:,.0f}", gain]
+        for number, name, gain in (("1", "one", ""), ("2", "two", f"{found['gain']:.2f}"))
+    ]
+    return [said, table(("processes", "CPU of a report", "per second", "gain"), rows)]
+
+
 def scale_parts(results: Results) -> list[str]:
     """Nothing where they were not measured."""
     parts = []

@@ -26,7 +26,8 @@ def test_a_quick_run_measures_every_section_and_its_page_is_made_again(tmp_path)
     found = json.loads((tmp_path / "load.json").read_text())
     assert (found["kills"]["lost"], found["kills"]["sum_is_exact"]) == (0, True)
     assert all(row["batch_arrived"] and not row["refusals"] for row in found["speed"])
-    assert [(row["connections_a_client"], row["batch_arrived"]) for row in found["clients"]["rows"]] == [(3, True), (1, True)]
+    assert [(row["connections_a_client"], row["batch_arrived"]) for row in found["clients"]["rows"]] == [(2, True), (1, True)]
+    assert [row["count"] for row in found["goals"]["rows"]] == [60, 40, 20]
     assert {row["transport"] for row in found["runs"]} == {"masked-sum", "verified-sum", "messages"}
     assert all(row["same_theta"] for row in found["runs"])
     assert all(row["sum_is_exact"] and not row["refusals"] for row in found["processes"]["rows"])

@@ -7,16 +7,18 @@ beside the SQL that uses them.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from sqlalchemy import (
+    ARRAY,
     URL,
     Column,
     Connection,
@@ -26,6 +28,7 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    bindparam,
     create_engine,
     event,
     func,
@@ -36,6 +39,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.schema import CreateSchema
+from sqlalchemy.sql.expression import ClauseElement
 
 from ..wire.documents import Document, WireError
 
@@ -214,6 +218,86 @@ class Database:
             self.engine.dispose()
 
 
+class Statement:
+    """A statement that every report needs: made into SQL once, then run by the driver itself, in a tenth of SQLAlchemy's time.
+
+    Values are the driver's: texts, numbers and bytes. A list of texts is one value: an array, and JSON where there are none.
+    """
+
+    def __init__(self, statement: ClauseElement) -> None:
+        self._statement = statement
+        self._texts: dict[tuple[str, str | None], tuple[str, list[str] | None]] = {}  # the SQL, and its parameters by place
+
+    def rows(self, connection: Connection, **values: Any) -> list[Any]:
+        """All that it finds."""
+        with self._run(connection, values) as cursor:
+            return list(cursor.fetchall())
+
+    def first(self, connection: Connection, **values: Any) -> Any:
+        """The first row that it finds, if there is one."""
+        with self._run(connection, values) as cursor:
+            return cursor.fetchone()
+
+    def run(self, connection: Connection, **values: Any) -> None:
+        """Do it."""
+        with self._run(connection, values):
+            pass
+
+    @contextmanager
+    def _run(self, connection: Connection, values: dict[str, Any]) -> Iterator[Any]:
+        text, places = self.text(connection)
+        with _by_driver(connection) as cursor:
+            cursor.execute(text, values if places is None else [_listed(values[name]) for name in places])
+            yield cursor
+
+    def text(self, connection: Connection) -> tuple[str, list[str] | None]:
+        """Its SQL, and the names of parameters by place where the driver has no names."""
+        schemas = connection.get_execution_options().get("schema_translate_map")
+        key = connection.dialect.name, None if schemas is None else schemas[None]
+        if key not in self._texts:
+            about = {"schema_translate_map": schemas, "render_schema_translate": schemas is not None}
+            made: Any = self._statement.compile(dialect=connection.dialect, **about)
+            self._texts[key] = str(made), made.positiontup
+        return self._texts[key]
+
+
+class Insertion:
+    """Many new rows of a table at once, by columns: one statement where the database has arrays."""
+
+    def __init__(self, table: Table) -> None:
+        self._each = Statement(insert(table))
+        parts = [func.unnest(bindparam(column.name, type_=ARRAY(column.type))) for column in table.columns]
+        self._all = Statement(insert(table).from_select(list(table.columns), select(*parts)))
+
+    def run(self, connection: Connection, **columns: Sequence[Any]) -> None:
+        """Add the rows whose values in each column are these."""
+        if connection.dialect.name == "postgresql":
+            self._all.run(connection, **columns)
+            return
+        text, places = self._each.text(connection)
+        with _by_driver(connection) as cursor:
+            cursor.executemany(text, zip(*[columns[name] for name in places or ()], strict=True))
+
+
+def _listed(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, list) else value
+
+
+@contextmanager
+def _by_driver(connection: Connection) -> Iterator[Any]:
+    """A cursor of the driver's within a transaction. Its errors are SQLAlchemy's, as everywhere else."""
+    driver, pooled = connection.dialect.loaded_dbapi, connection.connection
+    cursor = pooled.cursor()
+    try:
+        yield cursor
+    except driver.Error as problem:
+        if connection.dialect.is_disconnect(problem, pooled.driver_connection, cursor):
+            connection.exec_driver_sql("SELECT 1")  # which fails, too, so that no connection of the time before is used again
+        raise DBAPIError.instance(None, None, problem, driver.Error, dialect=connection.dialect) from problem
+    finally:
+        cursor.close()
+
+
 def cause_of(problem: SQLAlchemyError) -> str:
     """What went wrong, for a log: the database's own words where it could not be used; they hold nothing that was to be written."""
     if isinstance(problem, OperationalError) and problem.orig is not None:
@@ -242,7 +326,9 @@ def _make_private(url: URL) -> None:
 
 def _begin(connection: Connection) -> None:
     """Who may write takes turns from the beginning; who reads does not."""
-    connection.exec_driver_sql("BEGIN" if connection.get_execution_options().get("reads") else "BEGIN IMMEDIATE")
+    begin = "BEGIN" if connection.get_execution_options().get("reads") else "BEGIN IMMEDIATE"
+    with _by_driver(connection) as cursor:
+        cursor.execute(begin)
 
 
 def _durable(connection: Any, record: Any) -> None:

@@ -49,6 +49,8 @@ from .rounds import clients, invitations
 log = logging.getLogger("croupier")
 # What is answered together, at most.
 _MOST_TOGETHER = 256
+# Seconds between the beginnings of two answers, at least: what comes meanwhile shares a transaction and a wait for the disk.
+_APART = 0.004
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 # The page's files are made of clients/typescript, and their digests are in SHA256SUMS beside them.
@@ -382,7 +384,7 @@ class RequestBatcher(Generic[Item, Outcome]):
     def __init__(self, answer: Callable[[Sequence[Item]], Sequence[Outcome | RefusedError]]) -> None:
         self._answer = answer
         self._waiting: list[tuple[Item, Callable[[Outcome | Exception], None]]] = []
-        self._worker: asyncio.Task[None] | None = None
+        self._busy, self._begun = False, -math.inf
         self._thread = ThreadPoolExecutor(1, "requests")
 
     async def do(self, item: Item) -> Outcome:
@@ -403,22 +405,41 @@ class RequestBatcher(Generic[Item, Outcome]):
     def submit(self, item: Item, tell: Callable[[Outcome | Exception], None]) -> None:
         """Have `tell` called with what becomes of one of them."""
         self._waiting.append((item, tell))
-        if self._worker is None or self._worker.done():
-            self._worker = asyncio.get_running_loop().create_task(self._run())
+        if not self._busy:
+            self._busy = True
+            self._await_next(asyncio.get_running_loop())
 
-    async def _run(self) -> None:
-        while self._waiting:
-            some, self._waiting = self._waiting[:_MOST_TOGETHER], self._waiting[_MOST_TOGETHER:]
-            outcomes: Sequence[Outcome | Exception]
+    def _await_next(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.call_later(max(0.0, self._begun + _APART - loop.time()), self._next, loop)
+
+    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._begun = loop.time()
+        some, self._waiting = self._waiting[:_MOST_TOGETHER], self._waiting[_MOST_TOGETHER:]
+        self._thread.submit(self._find, loop, some)
+
+    def _find(self, loop: asyncio.AbstractEventLoop, some: list[tuple[Item, Callable[[Outcome | Exception], None]]]) -> None:
+        outcomes: Sequence[Outcome | Exception]
+        try:
+            outcomes = self._answer([item for item, _ in some])
+        except Exception as problem:  # each of them hears of it
+            outcomes = [problem] * len(some)
+        with suppress(RuntimeError):  # the server has ended
+            loop.call_soon_threadsafe(self._tell, loop, some, outcomes)
+
+    def _tell(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        some: list[tuple[Item, Callable[[Outcome | Exception], None]]],
+        outcomes: Sequence[Outcome | Exception],
+    ) -> None:
+        for (_, tell), outcome in zip(some, outcomes, strict=True):
             try:
-                outcomes = await asyncio.get_running_loop().run_in_executor(self._thread, self._answer, [item for item, _ in some])
-            except Exception as problem:  # each of them hears of it
-                outcomes = [problem] * len(some)
-            for (_, tell), outcome in zip(some, outcomes, strict=True):
-                try:
-                    tell(outcome)
-                except Exception as problem:  # of one connection: the others are told all the same
-                    log.error("an answer was not sent: %s", type(problem).__name__)
+                tell(outcome)
+            except Exception as problem:  # of one connection: the others are told all the same
+                log.error("an answer was not sent: %s", type(problem).__name__)
+        self._busy = bool(self._waiting)
+        if self._busy:
+            self._await_next(loop)
 
 
 # Invitations: a secret in a link enrols the first device that claims it, until a time; after that the link is worth nothing.

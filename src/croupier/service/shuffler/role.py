@@ -32,6 +32,7 @@ from .rounds import (
     clients_of,
     clock_zero,
     draw_lots,
+    first_round,
     keep_blanks,
     lots_of,
     missing_blanks,
@@ -190,6 +191,8 @@ class ShufflerRole:
         self._tokens: dict[str, tuple[str, float]] = {}  # whose, and until when that is known
         self.rounds = Rounds(store, key, analyzer)
         self._shapes: dict[bytes, _Shape] = {}  # by the first bytes of reports that were good
+        self._open: tuple[bytes, Document] | None = None  # the open round, as it is stored and as it was read
+        self._told: Start | None = None  # what clients were last told at first
         self._read: dict[bytes, TaskRound] = {}  # rounds that were read and verified, by the digests of their documents
         if (document := store.task()) is not None:
             self.take_task(document)
@@ -248,7 +251,13 @@ class ShufflerRole:
     def current(self) -> Document | None:
         """Return the round that takes reports, as its signed document."""
         row = self.rounds.first(RoundState.OPEN)
-        return None if row is None else Document.from_bytes(row.document)
+        return None if row is None else self._document(row.document)
+
+    def _document(self, stored: bytes) -> Document:
+        """The document of the open round, read once."""
+        if self._open is None or self._open[0] != stored:
+            self._open = stored, Document.from_bytes(stored)
+        return self._open[1]
 
     def _round(self, document: Document, task: Task) -> TaskRound:
         """A round of the task, read once."""
@@ -292,14 +301,18 @@ class ShufflerRole:
             raise RefusedError(503, "no task yet")
         if task.secret is not None:
             return [lot if isinstance(lot, RefusedError) else Start(document, lot=lot) for lot in self.lots_for(clients)]
-        if (current := self.current()) is None:
-            return [Start(document)] * len(clients)
-        task_round = self._round(current, task)
         with self.store.look() as connection:
-            state = state_of(connection, task_round.id)
+            row = first_round(connection, RoundState.OPEN)
+            if row is None:
+                return [Start(document)] * len(clients)
+            current = self._document(row.document)
+            task_round = self._round(current, task)
             wanted = who_is_drawn(connection, task, task_round, clients) - who_answered(connection, task, task_round, clients)
-        stays = state.state == RoundState.OPEN and (task.patience is None or now + PROMISED < state.opened + task.patience)
-        return [Start(document, current if stays and client in wanted else None) for client in clients]
+        stays = task.patience is None or now + PROMISED < row.opened + task.patience
+        told, nothing = self._told, Start(document)
+        if told is None or told.task is not document or told.round is not current:
+            told = self._told = Start(document, current)
+        return [told if stays and client in wanted else nothing for client in clients]
 
     def lots_for(self, clients: Sequence[str]) -> list[Lot | RefusedError]:
         """Return for each client the round, and the block, that is its secret lot. Nobody else is told."""

@@ -14,10 +14,11 @@ import logging
 import secrets
 from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from sqlalchemy import (
+    ARRAY,
     Column,
     ColumnElement,
     Connection,
@@ -44,7 +45,7 @@ from ...population.population import draw_lots as independent_lots
 from ...protocol import SecureRandom
 from ...protocol.randomness import Secret
 from ...protocol.sampling import permutation
-from ..net.database import Database, hash_of, role_tables
+from ..net.database import Database, Insertion, Statement, hash_of, role_tables
 from ..wire.documents import Document, Exclusions, WireError, sha256
 from ..wire.enrolment import TokenRequests, blank_parts
 from ..wire.reports import TOKEN_BYTES
@@ -103,6 +104,7 @@ taken_part = Table(
     SHUFFLER,
     Column("slot", String, primary_key=True),
     Column("client", ForeignKey("clients.id"), primary_key=True),
+    sqlite_with_rowid=False,  # one tree of pages to write or search, not two
 )
 # Who has asked for a round and may answer it until when; gone with the report, and with the batch.
 reservations = Table(
@@ -119,6 +121,7 @@ lots = Table(
     Column("client", ForeignKey("clients.id"), primary_key=True),
     Column("first", Integer, nullable=False),
     Column("last", Integer, nullable=False),
+    sqlite_with_rowid=False,  # one tree of pages to write or search, not two
 )
 
 # Reports of a full round whose transport is checked, by their places in the batch, until the analyzer has said which are left out.
@@ -167,36 +170,35 @@ seals = Table(
     SHUFFLER,
     Column("round", ForeignKey("rounds.id"), primary_key=True),
     Column("seal", String, primary_key=True),
+    sqlite_with_rowid=False,  # one tree of pages to write or search, not two
 )
 
 
-# Many values of a statement that is always the same: one parameter, their JSON text, where an `IN` of each would be compiled, bound
-# and prepared anew for every number of them.
+# Many values of a statement that is always the same: one parameter, where an `IN` of each would be compiled, bound and prepared
+# anew for every number of them.
 
 
-class _Listed(FunctionElement[Any]):
-    """The values of a JSON list of texts, as a subquery."""
+class _Among(FunctionElement[Any]):
+    """Whether a column has one of the values of a list of texts (see `Statement`)."""
 
-    name, inherit_cache = "listed", True
-
-
-@compiles(_Listed, "sqlite")
-def _listed_by_sqlite(element: Any, compiler: Any, **options: Any) -> str:
-    return f"(SELECT value FROM json_each({compiler.process(element.clauses, **options)}))"
+    name, inherit_cache = "among", True
 
 
-@compiles(_Listed, "postgresql")
-def _listed_by_postgresql(element: Any, compiler: Any, **options: Any) -> str:
-    return f"(SELECT json_array_elements_text(CAST({compiler.process(element.clauses, **options)} AS json)))"
+@compiles(_Among, "sqlite")
+def _among_by_sqlite(element: Any, compiler: Any, **options: Any) -> str:
+    column, names = (compiler.process(part, **options) for part in element.clauses)
+    return f"{column} IN (SELECT value FROM json_each({names}))"
+
+
+@compiles(_Among, "postgresql")
+def _among_by_postgresql(element: Any, compiler: Any, **options: Any) -> str:
+    column, names = (compiler.process(part, **options) for part in element.clauses)
+    return f"{column} = ANY({names})"
 
 
 def _among(column: Column[Any]) -> ColumnElement[bool]:
-    """Whether a column has one of the values of the parameter `names`, which is what `_listed` makes."""
-    return column.op("IN", is_comparison=True)(_Listed(bindparam("names", type_=String)))
-
-
-def _listed(names: Iterable[str]) -> str:
-    return json.dumps(list(names))
+    """Whether a column has one of the values of the parameter `names`."""
+    return _Among(column, bindparam("names", type_=ARRAY(String)))
 
 
 # Who is enrolled.
@@ -222,7 +224,7 @@ def new_name() -> str:
     return secrets.token_hex(8)
 
 
-_AMONG_HASHES = select(clients.c.token_hash, clients.c.id).where(_among(clients.c.token_hash))
+_AMONG_HASHES = Statement(select(clients.c.token_hash, clients.c.id).where(_among(clients.c.token_hash)))
 
 
 def clients_of(store: Database, hashes: Collection[str]) -> dict[str, str]:
@@ -230,7 +232,7 @@ def clients_of(store: Database, hashes: Collection[str]) -> dict[str, str]:
     if not hashes:
         return {}
     with store.look() as connection:
-        return {row[0]: row[1] for row in connection.execute(_AMONG_HASHES, {"names": _listed(hashes)})}
+        return dict(_AMONG_HASHES.rows(connection, names=list(hashes)))
 
 
 def revoke(store: Database, names: Collection[str]) -> list[str]:
@@ -276,11 +278,13 @@ def clock_zero(store: Database, boot: str, now: float, since_boot: float) -> flo
 
 # Who is asked in which rounds, drawn by lot, and who has taken part.
 
-_AMONG_ANSWERED = select(taken_part.c.client).where((taken_part.c.slot == bindparam("slot")) & _among(taken_part.c.client))
-_AMONG_LOTS = select(lots.c.client).where(
-    (lots.c.first <= bindparam("last")) & (lots.c.last >= bindparam("first")) & _among(lots.c.client)
+_AMONG_ANSWERED = Statement(
+    select(taken_part.c.client).where((taken_part.c.slot == bindparam("slot")) & _among(taken_part.c.client))
 )
-_AMONG_ALL_LOTS = select(lots.c.client, lots.c.first).where(_among(lots.c.client))
+_AMONG_LOTS = Statement(
+    select(lots.c.client).where((lots.c.first <= bindparam("last")) & (lots.c.last >= bindparam("first")) & _among(lots.c.client))
+)
+_AMONG_ALL_LOTS = Statement(select(lots.c.client, lots.c.first).where(_among(lots.c.client)))
 
 
 def draw_lots(connection: Connection, task: Task) -> None:
@@ -324,7 +328,7 @@ def who_answered(connection: Connection, task: Task, task_round: TaskRound, name
 
 def who_has(connection: Connection, slot: str, names: Collection[str]) -> set[str]:
     """Who of them has used this slot."""
-    return set(connection.execute(_AMONG_ANSWERED, {"slot": slot, "names": _listed(names)}).scalars())
+    return {row[0] for row in _AMONG_ANSWERED.rows(connection, slot=slot, names=list(names))}
 
 
 def nobody_took_part(store: Database) -> bool:
@@ -337,12 +341,12 @@ def who_is_drawn(connection: Connection, task: Task, task_round: TaskRound, name
     """Who of them may answer the round, or its block where it names one: those whose lot it is."""
     places = task.lots_of(task_round.number)
     first, last = (places[0], places[-1]) if task_round.block is None else [task_round.lot(task)] * 2
-    return set(connection.execute(_AMONG_LOTS, {"first": first, "last": last, "names": _listed(names)}).scalars())
+    return {row[0] for row in _AMONG_LOTS.rows(connection, first=first, last=last, names=list(names))}
 
 
 def lots_of(connection: Connection, names: Collection[str]) -> dict[str, int]:
     """The first rounds, or lots, that these clients were drawn for; who was not drawn is left out."""
-    return {row[0]: row[1] for row in connection.execute(_AMONG_ALL_LOTS, {"names": _listed(names)})}
+    return dict(_AMONG_ALL_LOTS.rows(connection, names=list(names)))
 
 
 # Clients that a round waits for, since they have asked for it and are about to answer.
@@ -354,8 +358,8 @@ def lots_of(connection: Connection, names: Collection[str]) -> dict[str, int]:
 PROMISED = 60.0
 # Reservations of a round that hold now; later than any promise is none, where a machine's clock differs.
 _STANDING = (reservations.c.round == bindparam("round")) & reservations.c.until.between(bindparam("now"), bindparam("last"))
-_AMONG_RESERVATIONS = select(reservations.c.client).where(_STANDING & _among(reservations.c.client))
-_FORGET_RESERVATIONS = delete(reservations).where(_among(reservations.c.client))
+_AMONG_RESERVATIONS = Statement(select(reservations.c.client).where(_STANDING & _among(reservations.c.client)))
+_FORGET_RESERVATIONS = Statement(delete(reservations).where(_among(reservations.c.client)))
 
 
 def reserve(connection: Connection, round_id: str, clients: Collection[str], now: float) -> None:
@@ -370,8 +374,8 @@ def reserve(connection: Connection, round_id: str, clients: Collection[str], now
 
 def who_has_reservations(connection: Connection, round_id: str, clients: Collection[str], now: float) -> set[str]:
     """Return for whom of them the round waits: whoever asks again has what it was promised, and no longer."""
-    values = {"round": round_id, "now": now, "last": now + PROMISED, "names": _listed(clients)}
-    return set(connection.execute(_AMONG_RESERVATIONS, values).scalars())
+    standing = _AMONG_RESERVATIONS.rows(connection, round=round_id, now=now, last=now + PROMISED, names=list(clients))
+    return {row[0] for row in standing}
 
 
 def any_reservation_left(connection: Connection, round_id: str, now: float) -> bool:
@@ -382,7 +386,7 @@ def any_reservation_left(connection: Connection, round_id: str, now: float) -> b
 
 def forget_reservations(connection: Connection, clients: Collection[str]) -> None:
     """Strike out the reservations of these clients."""
-    connection.execute(_FORGET_RESERVATIONS, {"names": _listed(clients)})
+    _FORGET_RESERVATIONS.run(connection, names=list(clients))
 
 
 # Tokens for blanks.
@@ -435,12 +439,37 @@ def blank_slots(task: Task) -> range:
 
 # A round, from its opening until nothing of it is left but who took part.
 
-_AMONG_REPORTS = select(reports.c.client, reports.c.body).where((reports.c.round == bindparam("round")) & _among(reports.c.client))
-_AMONG_SEALS = select(seals.c.seal).where((seals.c.round == bindparam("round")) & _among(seals.c.seal))
-_STATE = select(rounds.c.state, rounds.c.arrived, rounds.c.opened).where(rounds.c.id == bindparam("round"))
-_STATE_TO_CHANGE = _STATE.with_for_update(key_share=True)  # what names the row may go on
-_ADD_TAKEN_PART, _ADD_REPORT, _ADD_SEAL, _ADD_CHECKING = insert(taken_part), insert(reports), insert(seals), insert(checking)
-_SET_ARRIVED = update(rounds).where(rounds.c.id == bindparam("round")).values(arrived=bindparam("count"))
+_AMONG_REPORTS = Statement(
+    select(reports.c.client, reports.c.body).where((reports.c.round == bindparam("round")) & _among(reports.c.client))
+)
+_AMONG_SEALS = Statement(select(seals.c.seal).where((seals.c.round == bindparam("round")) & _among(seals.c.seal)))
+_FIRST = Statement(
+    select(rounds.c.id, rounds.c.document, rounds.c.batch, rounds.c.opened)
+    .where(rounds.c.state == bindparam("in_state", type_=String))
+    .order_by(rounds.c.number)
+)
+_STATE_COLUMNS = select(rounds.c.state, rounds.c.arrived, rounds.c.opened).where(rounds.c.id == bindparam("round"))
+_STATE = Statement(_STATE_COLUMNS)
+_STATE_TO_CHANGE = Statement(_STATE_COLUMNS.with_for_update(key_share=True))  # what names the row may go on
+_NEW_TAKEN_PART, _NEW_REPORTS, _NEW_SEALS, _NEW_CHECKING = (Insertion(table) for table in (taken_part, reports, seals, checking))
+_SET_ARRIVED = Statement(update(rounds).where(rounds.c.id == bindparam("round")).values(arrived=bindparam("count")))
+
+
+class KnownRound(NamedTuple):
+    """A round in some state."""
+
+    id: str
+    document: bytes
+    batch: bytes | None
+    opened: float
+
+
+class Progress(NamedTuple):
+    """Where a round is."""
+
+    state: str  # a `RoundState`
+    arrived: int
+    opened: float
 
 
 class Rounds:
@@ -458,11 +487,10 @@ class Rounds:
 
     # What is known of rounds.
 
-    def first(self, state: RoundState) -> Any:
-        """The first round in a state: its id, document, batch and time of opening; None if there is none."""
-        query = select(rounds.c.id, rounds.c.document, rounds.c.batch, rounds.c.opened).where(rounds.c.state == state)
+    def first(self, state: RoundState) -> KnownRound | None:
+        """The first round in a state, if there is one."""
         with self._store.look() as connection:
-            return connection.execute(query.order_by(rounds.c.number)).first()
+            return first_round(connection, state)
 
     def named(self, digest: bytes) -> tuple[Document, int]:
         """The document and the lot of the round that reports name by a digest."""
@@ -667,14 +695,14 @@ class Rounds:
                 new.append(report)
                 outcomes[place] = Accepted(arrived, wanted)
         if new:
-            slots = {report.client: cover if covered and report.client not in real else slot for report in new}
-            connection.execute(_ADD_TAKEN_PART, [{"slot": used, "client": client} for client, used in slots.items()])
-            rows = [{"round": task_round.batch, "client": report.client, "body": report.body} for report in new]
-            connection.execute(_ADD_REPORT, rows)
-            connection.execute(_ADD_SEAL, [{"round": task_round.batch, "seal": report.seal} for report in new])
+            people, batch = [report.client for report in new], [task_round.batch] * len(new)
+            slots = [cover if covered and client not in real else slot for client in people]
+            _NEW_TAKEN_PART.run(connection, slot=slots, client=people)
+            _NEW_REPORTS.run(connection, round=batch, client=people, body=[report.body for report in new])
+            _NEW_SEALS.run(connection, round=batch, seal=[report.seal for report in new])
             if task.patience is not None:
-                forget_reservations(connection, [report.client for report in new])
-            connection.execute(_SET_ARRIVED, {"round": task_round.batch, "count": arrived})
+                forget_reservations(connection, people)
+            _SET_ARRIVED.run(connection, round=task_round.batch, count=arrived)
             if task.secret is None and arrived == wanted:
                 self._make(connection, task, task_round, now)
         return outcomes
@@ -705,8 +733,9 @@ class Rounds:
         if order is not None:  # in the order of the batch, until the analyzer has said which are left out
             people = [*[(row.client, bytes(row.body)) for row in rows], *[(None, blank.to_bytes()) for blank in fill]]
             in_order = [people[which] for which in order.tolist()]
-            held = [{"round": task_round.batch, "place": n, "client": who, "body": body} for n, (who, body) in enumerate(in_order)]
-            connection.execute(_ADD_CHECKING, held)
+            who, bodies = ([one[part] for one in in_order] for part in range(2))
+            names = [task_round.batch] * len(in_order)
+            _NEW_CHECKING.run(connection, round=names, place=list(range(len(in_order))), client=who, body=bodies)
             connection.execute(insert(commitments).values(round=task_round.batch, batch=sha256(batch)))
         values = {"state": RoundState.MADE, "batch": batch}
         connection.execute(update(rounds).where(rounds.c.id == task_round.batch).values(**values))
@@ -729,15 +758,22 @@ def _reports_of(connection: Connection, task_round: TaskRound, names: Collection
     """The reports of these clients that are here."""
     if not names:
         return {}
-    return {row[0]: row[1] for row in connection.execute(_AMONG_REPORTS, {"round": task_round.batch, "names": _listed(names)})}
+    return dict(_AMONG_REPORTS.rows(connection, round=task_round.batch, names=list(names)))
 
 
 def known_seals(connection: Connection, task_round: TaskRound, parsed: Iterable[ParsedReport]) -> set[str]:
     """Which of the reports' encapsulated keys are here already: who sends one again would count another user's answer twice."""
-    values = {"round": task_round.batch, "names": _listed(report.seal for report in parsed)}
-    return set(connection.execute(_AMONG_SEALS, values).scalars())
+    found = _AMONG_SEALS.rows(connection, round=task_round.batch, names=[report.seal for report in parsed])
+    return {row[0] for row in found}
 
 
-def state_of(connection: Connection, round_id: str, *, to_change: bool = False) -> Any:
-    """State, arrivals and time of opening of a round; its row is locked where it is going to change."""
-    return connection.execute(_STATE_TO_CHANGE if to_change else _STATE, {"round": round_id}).one()
+def first_round(connection: Connection, state: RoundState) -> KnownRound | None:
+    """The first round in a state, if there is one."""
+    found = _FIRST.first(connection, in_state=state.value)
+    return None if found is None else KnownRound(*found)
+
+
+def state_of(connection: Connection, round_id: str, *, to_change: bool = False) -> Progress:
+    """Where a round is; its row is locked where it is going to change."""
+    [row] = (_STATE_TO_CHANGE if to_change else _STATE).rows(connection, round=round_id)
+    return Progress(*row)

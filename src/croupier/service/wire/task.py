@@ -134,6 +134,10 @@ class Start:
 
     def to_bytes(self) -> bytes:
         """Return it as it travels."""
+        return self._bytes
+
+    @cached_property
+    def _bytes(self) -> bytes:
         parts = [self.task.to_bytes(), b"" if self.round is None else self.round.to_bytes()]
         framed = b"".join(len(part).to_bytes(4, "little") + part for part in parts)
         return framed + (b"" if self.lot is None else self.lot.to_bytes())
