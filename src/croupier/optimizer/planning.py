@@ -278,22 +278,24 @@ class Budget:
         """The same with an opening of one round in blocks, by messages: the fewest, of as many as the opening had rounds or more,
         with which its report is hardly longer than a gradient's. None if whole vectors are to be sent.
 
-        There are about as many lots as there were rounds. At least half of them are of gradients, two thirds in a noisy run.
+        There are about as many lots as there were rounds. At least half of them are of gradients, two thirds in a noisy run,
+        where up to _NOISY_BITS are not long.
         """
-        padded = padded_length(opening.dim)
-        most = min((1 if self.noisy(users, rounds) else 2) * rounds // 3, padded // _LEAST_BLOCK)
+        padded, noisy = padded_length(opening.dim), self.noisy(users, rounds)
         fewest = 1 << round(math.log2(opening.rounds))
+        most = min(max((1 if noisy else 2) * rounds // 3, fewest), padded // _LEAST_BLOCK)
+        usual, short = (_NOISY_INFLATION, _NOISY_BITS) if noisy else (_OPENING_INFLATION, 0)
         thrift = _THRIFT.get(self.transport) if self.thrifty and self.rotation else None
         if thrift is None or not thrift.blocks or not 1 < fewest <= most:
             return None
         blocks, planned = fewest, None
-        while planned is None or (_too_long(planned) and 2 * blocks <= most):
+        while planned is None or (_too_long(planned, short) and 2 * blocks <= most):
             blocks = blocks if planned is None else 2 * blocks
             later = max(rounds - blocks, rounds // 2)
             # a block is that of a part of the people: noise may be as large as what that leaves to chance
             chance = math.sqrt(users / (later + blocks) / padded * blocks)
             least = replace(self, norm=1.0).lots_noise(later + blocks) / self.max_inflation
-            limit = max(_OPENING_INFLATION, chance / least)
+            limit = max(usual, chance / least)
             asked = opening._replace(rounds=1, blocks=blocks, max_inflation=limit)
             try:
                 planned = self.plan_lots(users, later + 1, [asked])
@@ -335,9 +337,9 @@ class Budget:
         return self._plan(1_000_000, rounds, self.honest).noise_std
 
 
-def _too_long(plan: LotsPlan) -> bool:
-    """Whether reports of the opening are longer by more than a fifth than those of gradients."""
-    return plan.opening[0].plan.bits_per_user > 1.2 * plan.one_round.bits_per_user
+def _too_long(plan: LotsPlan, short: int) -> bool:
+    """Whether reports of the opening are longer by more than a fifth than those of gradients, and than `short` bits."""
+    return plan.opening[0].plan.bits_per_user > max(1.2 * plan.one_round.bits_per_user, short)
 
 
 Floats = NDArray[np.float64]
@@ -345,9 +347,10 @@ RULES = ("bound", "practical", "plain", "centred", "whitened")
 LOTS = ("auto", "secret", "open")
 # Noise over the least: usually; of rotated gradients in secret rounds, where it takes a fraction of the bits and costs a model next
 # to nothing (docs/optimizer-theory.md), if these have more users than coordinates; the same in a noisy run, whose mean gradient has
-# at least this much noise per unit of clip; and of openings in blocks, which have at least this many coordinates.
+# at least this much noise per unit of clip, and whose openings may have this many bits; and of openings in blocks, which have at
+# least this many coordinates.
 _INFLATION, _ROTATED_INFLATION, _NOISY_INFLATION, _OPENING_INFLATION = 1.05, 1.6, 1.2, 2.0
-_NOISY_RUN, _LEAST_BLOCK = 0.006, 64
+_NOISY_RUN, _NOISY_BITS, _LEAST_BLOCK = 0.006, 2048, 64
 
 
 class _Thrift(NamedTuple):

@@ -17,8 +17,8 @@ from ..problem.problem import Objective
 from ..validation import ArgumentError, real, whole
 
 # All rounds of a run, and those of its opening.
-CENTRED_ROUNDS, WHITENED_ROUNDS, LEAST_SQUARES_ROUNDS = (50, 3), (50, 10), (12, 5)
-MOMENTUM_ROUNDS = (200, 10)
+CENTRED_ROUNDS, WHITENED_ROUNDS, LEAST_SQUARES_ROUNDS = (50, 3), (50, 10), (23, 8)
+MOMENTUM_ROUNDS, QUIET_ROUNDS, NOISY_SQUARES_ROUNDS = (200, 10), (100, 16), (16, 4)
 # The part of a row's squared length that the constant has beside features that are at most 1 long.
 CONSTANT_SHARE = 0.1
 # Second moments of more columns take too many bits and too much time: above, classes are centred, least squares is plain. Several
@@ -26,8 +26,9 @@ CONSTANT_SHARE = 0.1
 MOST_COLUMNS, MOST_COLUMNS_OF_SEVERAL = 600, 128
 # People of a round, on average and at least: fewer people are shared out among fewer rounds.
 _LEAST_BATCH = 4
-# The noise of a run of least squares, gradients shortened to 0.3 and targets in [-1, 1], above which shorter gradients do better.
-NOISY_SQUARES = 0.004
+# The noise of a run of least squares, gradients shortened to 0.3 and targets in [-1, 1], above which shorter gradients do better;
+# below which more momentum does; and that of a run of two classes below which more rounds with momentum do.
+NOISY_SQUARES, QUIET_SQUARES, QUIET_CLASSES = 0.004, 0.0005, 0.0001
 # Fewer rounds are not shared out between an opening and descent unless that is asked for.
 LEAST_ROUNDS = 4
 
@@ -109,6 +110,7 @@ def whitened(problem: Problem, noise: Callable[[int], float], users: int) -> Sta
     """Rules W and, for squares, R: second moments of rows, then descent on whitened rows.
 
     `noise` gives that of one of this many rounds' sums at norm 1. The larger the run's noise is, the shorter are its steps.
+    Momentum goes along directions that the opening could not tell from noise, which whitening leaves flat.
     """
     share, outputs = CONSTANT_SHARE if problem.constant else 0.0, problem.loss.outputs
     rounds, opening = LEAST_SQUARES_ROUNDS if isinstance(problem.loss, Squared) else WHITENED_ROUNDS
@@ -116,10 +118,13 @@ def whitened(problem: Problem, noise: Callable[[int], float], users: int) -> Sta
         clip, step = 0.3 * problem.loss.target_bound, 1.0
         rho = noise_share(problem, noise(rounds), users, rounds, clip) / problem.loss.target_bound
         if rho > NOISY_SQUARES:  # shorter gradients, longer steps
-            clip, step = 0.4 * clip, min(2.0, 0.04 / rho)
-        return Staged("whitened", "moments", rounds, opening, clip, share, step=step)
+            return Staged("whitened", "moments", *NOISY_SQUARES_ROUNDS, 0.4 * clip, share, step=min(2.0, 0.04 / rho))
+        momentum = 0.7 if rho < QUIET_SQUARES else 0.5
+        return Staged("whitened", "moments", rounds, opening, clip, share, step=step, momentum=momentum)
     clip = _slope(problem) / (4 if outputs == 1 else 6)
     rho = noise_share(problem, noise(rounds), users, rounds, clip)
+    if outputs == 1 and rho < QUIET_CLASSES:
+        return Staged("whitened", "moments", *QUIET_ROUNDS, clip, share, step=12.0, momentum=0.8)
     step = min(30.0, 0.01 / rho) if outputs == 1 else min(25.0, 0.004 * math.sqrt(outputs) / rho)
     return Staged("whitened", "moments", rounds, opening, clip, share, step=step)
 
