@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "examples" / "deploy"
 sys.path.insert(0, str(ROOT / "tests" / "service"))
 
-from helpers_roles import World, postgres_server, soon, why_no_postgres  # noqa: E402
+from helpers_roles import World, postgres_server, round_of, sizes, soon, why_no_postgres  # noqa: E402
 
 from croupier.service.analyzer.app import analyzer_app  # noqa: E402
 from croupier.service.enroller import ENROLLER, EnrollerRole, enroller_app  # noqa: E402
@@ -263,7 +263,9 @@ def test_the_sample_proxy_passes_what_clients_send_and_limits_an_address(told, w
     key = world.analyzer_key.public_key().public_bytes_raw().hex()
     with Served(shuffler_app(world.shuffler())) as served, Served(FastAPI()) as free:
         port = int(free.url.rpartition(":")[2])
-    with Served(shuffler_app(world.shuffler())) as served:
+    shuffler, document = world.shuffler(), round_of(world)
+    shuffler.open(document)
+    with Served(shuffler_app(shuffler)) as served:
         text = (DEPLOY / "nginx-shuffler.conf").read_text()
         text = text.replace("listen 443 ssl", f"listen 127.0.0.1:{port} ssl").replace(
             "server shuffler:8801", f"server {served.url[7:]}"
@@ -282,6 +284,12 @@ def test_the_sample_proxy_passes_what_clients_send_and_limits_an_address(told, w
             context = ssl.create_default_context(cafile=str(tls[0]))
             with urllib.request.urlopen(f"{url}/v1/task", context=context) as answer:
                 assert (answer.status, bool(answer.headers["Strict-Transport-Security"])) == (200, True)
+            for user in range(3):  # as clients do: what to answer, and the report, which is on disk when it is acknowledged
+                known = {"Authorization": f"Bearer {world.tokens[user]}"}
+                for path, body in (("/v1/start", None), ("/v1/report", world.report(user, document))):
+                    with urllib.request.urlopen(urllib.request.Request(url + path, body, known), context=context) as answer:
+                        assert answer.status == 200
+            assert sizes(world) == (3, 3)
             # At once, and what the proxy answers by itself: as many as that come within the limit only if it takes a minute.
             with (
                 socket.create_connection(("localhost", port), timeout=60) as raw,

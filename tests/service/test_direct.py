@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import contextmanager
 
 import pytest
@@ -14,7 +16,7 @@ from helpers_roles import Web, round_of
 
 from croupier.service.net import limits
 from croupier.service.net.server import Served
-from croupier.service.shuffler.app import shuffler_app
+from croupier.service.shuffler.app import _APART, RequestBatcher, shuffler_app
 from croupier.service.wire.documents import WireError
 from croupier.service.wire.task import Lot, Start
 
@@ -233,3 +235,27 @@ def test_a_start_has_the_round_where_no_place_is_needed(make_world, patience, to
     assert (first.round is not None, last.round) == (told, None)
     shuffler.receive(world.names[0], world.report(0, document))
     assert shuffler.starts_for(world.names[:1])[0].round is None
+
+
+def test_what_comes_shortly_after_each_other_is_answered_together_and_a_lone_request_at_once():
+    together: list[int] = []
+
+    def answer(asked: Sequence[int]) -> Sequence[int]:
+        together.append(len(asked))
+        return asked
+
+    async def ask() -> list[int]:
+        batcher, loop = RequestBatcher(answer), asyncio.get_running_loop()
+        begun = loop.time()
+        await batcher.do(0)
+        alone = loop.time() - begun
+        batcher._begun = loop.time() + 0.5 - _APART  # as if one had begun half a second later
+        asked = [asyncio.ensure_future(batcher.do(number)) for number in range(1, 40)]
+        begun = loop.time()
+        found = await asyncio.gather(*asked)
+        assert loop.time() - begun > 0.4
+        assert alone < 0.4
+        return found
+
+    assert asyncio.run(ask()) == list(range(1, 40))
+    assert together == [1, 39]

@@ -16,6 +16,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from helpers_exclusions import batch_made
 from helpers_roles import DIM, World, answer_round, pieces, refused, round_of, sizes, soon
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from croupier.protocol import Report as Bits
 from croupier.service.analyzer.population import RemotePopulation
@@ -68,6 +69,38 @@ def test_a_client_takes_part_once_in_a_task_or_once_in_each_of_its_rounds(make_w
     else:
         assert shuffler.receive(world.names[0], again) == Accepted(1, 4)
         assert sizes(world) == (1, 5)
+
+
+def test_what_every_report_asks_is_found_by_indexes_however_many_reports_there_are(opened):
+    world, _, _ = opened
+    asked = [value for name, value in vars(taking).items() if isinstance(value, tables.Statement) and name != "_FIRST"]
+    with world.store("shuffler").look() as connection:
+        plans = []
+        for statement in asked:
+            text, places = statement.text(connection)
+            values = ['["a"]' if name in ("names", "seals") else 1 for name in places]
+            plans += [row[3] for row in connection.connection.cursor().execute(f"EXPLAIN QUERY PLAN {text}", values)]
+    assert len(asked) >= 8
+    assert [plan for plan in plans if plan.startswith("SCAN") and "json_each" not in plan] == []
+
+
+def test_an_error_of_the_driver_is_that_of_every_other_statement(opened):
+    world, shuffler, _ = opened
+
+    def without_a_table() -> None:
+        with shuffler.store.begin() as connection:
+            connection.exec_driver_sql("DROP TABLE seals")
+            taking._BEFORE.rows(connection, names=[], seals=[], slot="", first=1, last=1, round="")
+
+    def of_nobody() -> None:
+        with shuffler.store.begin() as connection:
+            taking._TAKE.run(connection, {"taken_part": {"slot": ["a"], "client": ["nobody"]}}, round="", count=0)
+
+    with pytest.raises(OperationalError, match="no such table"):
+        without_a_table()
+    with pytest.raises(IntegrityError):
+        of_nobody()
+    assert sizes(world) == (0, 0)  # and nothing of either is left
 
 
 def test_the_database_itself_takes_a_client_once(opened):

@@ -23,11 +23,13 @@ from sqlalchemy import (
     Column,
     Connection,
     Engine,
+    Insert,
     Integer,
     LargeBinary,
     MetaData,
     String,
     Table,
+    Update,
     bindparam,
     create_engine,
     event,
@@ -255,28 +257,35 @@ class Statement:
         schemas = connection.get_execution_options().get("schema_translate_map")
         key = connection.dialect.name, None if schemas is None else schemas[None]
         if key not in self._texts:
-            about = {"schema_translate_map": schemas, "render_schema_translate": schemas is not None}
+            about: dict[str, Any] = {"schema_translate_map": schemas, "render_schema_translate": schemas is not None}
             made: Any = self._statement.compile(dialect=connection.dialect, **about)
             self._texts[key] = str(made), made.positiontup
         return self._texts[key]
 
 
-class Insertion:
-    """Many new rows of a table at once, by columns: one statement where the database has arrays."""
+class Additions:
+    """New rows of several tables, by columns, and a change that goes with them: one statement where the database has arrays."""
 
-    def __init__(self, table: Table) -> None:
-        self._each = Statement(insert(table))
-        parts = [func.unnest(bindparam(column.name, type_=ARRAY(column.type))) for column in table.columns]
-        self._all = Statement(insert(table).from_select(list(table.columns), select(*parts)))
+    def __init__(self, tables: Sequence[Table], then: Update) -> None:
+        self._each, self._then = {table.name: Statement(insert(table)) for table in tables}, Statement(then)
+        self._all = Statement(then.add_cte(*[_from_arrays(table).cte(f"new_{table.name}") for table in tables]))
 
-    def run(self, connection: Connection, **columns: Sequence[Any]) -> None:
-        """Add the rows whose values in each column are these."""
+    def run(self, connection: Connection, rows: dict[str, dict[str, Sequence[Any]]], **values: Any) -> None:
+        """Add the rows whose values are these, by table and column."""
         if connection.dialect.name == "postgresql":
-            self._all.run(connection, **columns)
+            arrays = {f"{table}_{name}": column for table, columns in rows.items() for name, column in columns.items()}
+            self._all.run(connection, **arrays, **values)
             return
-        text, places = self._each.text(connection)
-        with _by_driver(connection) as cursor:
-            cursor.executemany(text, zip(*[columns[name] for name in places or ()], strict=True))
+        for table, columns in rows.items():
+            text, places = self._each[table].text(connection)
+            with _by_driver(connection) as cursor:
+                cursor.executemany(text, zip(*[columns[name] for name in places or ()], strict=True))
+        self._then.run(connection, **values)
+
+
+def _from_arrays(table: Table) -> Insert:
+    arrays = [bindparam(f"{table.name}_{column.name}", type_=ARRAY(column.type)) for column in table.columns]
+    return insert(table).from_select(list(table.columns), select(*[func.unnest(array) for array in arrays]))
 
 
 def _listed(value: Any) -> Any:

@@ -426,7 +426,7 @@ class ShufflerRole:
         """Return a round's id and its batch, which is to be forwarded; with secret lots not before its time."""
         row, secret = self.rounds.first(RoundState.MADE), self.task.secret if self.task else None
         early = row is not None and secret is not None and self.clock.now() < secret.leaves(row.opened)
-        return None if row is None or early else (row.id, row.batch)
+        return None if row is None or row.batch is None or early else (row.id, row.batch)
 
     def oldest_batch(self) -> float | None:
         """Return for how long a batch, or a released sum, has been waiting to reach the analyzer."""
@@ -453,7 +453,7 @@ class ShufflerRole:
     def waiting_release(self) -> tuple[str, bytes] | None:
         """Return a round's id and its sum, which the analyzer is not known to have."""
         row = self.rounds.first(RoundState.SUMMED)
-        return None if row is None else (row.id, row.batch)
+        return None if row is None or row.batch is None else (row.id, row.batch)
 
     def released(self, round_id: str) -> None:
         """Forget a sum that the analyzer has."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -31,10 +31,14 @@ from sqlalchemy import (
     String,
     Table,
     bindparam,
+    cast,
     delete,
     func,
     insert,
+    literal_column,
+    null,
     select,
+    union_all,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -45,7 +49,7 @@ from ...population.population import draw_lots as independent_lots
 from ...protocol import SecureRandom
 from ...protocol.randomness import Secret
 from ...protocol.sampling import permutation
-from ..net.database import Database, Insertion, Statement, hash_of, role_tables
+from ..net.database import Additions, Database, Statement, hash_of, role_tables
 from ..wire.documents import Document, Exclusions, WireError, sha256
 from ..wire.enrolment import TokenRequests, blank_parts
 from ..wire.reports import TOKEN_BYTES
@@ -196,9 +200,9 @@ def _among_by_postgresql(element: Any, compiler: Any, **options: Any) -> str:
     return f"{column} = ANY({names})"
 
 
-def _among(column: Column[Any]) -> ColumnElement[bool]:
-    """Whether a column has one of the values of the parameter `names`."""
-    return _Among(column, bindparam("names", type_=ARRAY(String)))
+def _among(column: Column[Any], values: str = "names") -> ColumnElement[bool]:
+    """Whether a column has one of the values of this parameter."""
+    return _Among(column, bindparam(values, type_=ARRAY(String)))
 
 
 # Who is enrolled.
@@ -278,11 +282,11 @@ def clock_zero(store: Database, boot: str, now: float, since_boot: float) -> flo
 
 # Who is asked in which rounds, drawn by lot, and who has taken part.
 
-_AMONG_ANSWERED = Statement(
-    select(taken_part.c.client).where((taken_part.c.slot == bindparam("slot")) & _among(taken_part.c.client))
-)
-_AMONG_LOTS = Statement(
-    select(lots.c.client).where((lots.c.first <= bindparam("last")) & (lots.c.last >= bindparam("first")) & _among(lots.c.client))
+_HAS_ANSWERED = (taken_part.c.slot == bindparam("slot")) & _among(taken_part.c.client)
+_IS_DRAWN = (lots.c.first <= bindparam("last")) & (lots.c.last >= bindparam("first")) & _among(lots.c.client)
+_AMONG_ANSWERED, _AMONG_LOTS = (
+    Statement(select(taken_part.c.client).where(_HAS_ANSWERED)),
+    Statement(select(lots.c.client).where(_IS_DRAWN)),
 )
 _AMONG_ALL_LOTS = Statement(select(lots.c.client, lots.c.first).where(_among(lots.c.client)))
 
@@ -339,9 +343,14 @@ def nobody_took_part(store: Database) -> bool:
 
 def who_is_drawn(connection: Connection, task: Task, task_round: TaskRound, names: Collection[str]) -> set[str]:
     """Who of them may answer the round, or its block where it names one: those whose lot it is."""
-    places = task.lots_of(task_round.number)
-    first, last = (places[0], places[-1]) if task_round.block is None else [task_round.lot(task)] * 2
+    first, last = _lots_asked(task, task_round)
     return {row[0] for row in _AMONG_LOTS.rows(connection, first=first, last=last, names=list(names))}
+
+
+def _lots_asked(task: Task, task_round: TaskRound) -> tuple[int, int]:
+    """The first and the last lot that a round, or its block, asks."""
+    places = task.lots_of(task_round.number)
+    return (places[0], places[-1]) if task_round.block is None else (task_round.lot(task),) * 2
 
 
 def lots_of(connection: Connection, names: Collection[str]) -> dict[str, int]:
@@ -439,10 +448,20 @@ def blank_slots(task: Task) -> range:
 
 # A round, from its opening until nothing of it is left but who took part.
 
-_AMONG_REPORTS = Statement(
-    select(reports.c.client, reports.c.body).where((reports.c.round == bindparam("round")) & _among(reports.c.client))
+# What is known of reports' senders and seals before they are taken, in one answer: a letter, a name or seal, and a kept report.
+_NO_BODY = cast(null(), LargeBinary)
+_BEFORE = Statement(
+    union_all(
+        select(literal_column("'a'"), taken_part.c.client, _NO_BODY).where(_HAS_ANSWERED),
+        select(literal_column("'d'"), lots.c.client, _NO_BODY).where(_IS_DRAWN),
+        select(literal_column("'s'"), seals.c.seal, _NO_BODY).where(
+            (seals.c.round == bindparam("round")) & _among(seals.c.seal, "seals")
+        ),
+        select(literal_column("'r'"), reports.c.client, reports.c.body).where(
+            (reports.c.round == bindparam("round")) & _among(reports.c.client)
+        ),
+    )
 )
-_AMONG_SEALS = Statement(select(seals.c.seal).where((seals.c.round == bindparam("round")) & _among(seals.c.seal)))
 _FIRST = Statement(
     select(rounds.c.id, rounds.c.document, rounds.c.batch, rounds.c.opened)
     .where(rounds.c.state == bindparam("in_state", type_=String))
@@ -451,8 +470,9 @@ _FIRST = Statement(
 _STATE_COLUMNS = select(rounds.c.state, rounds.c.arrived, rounds.c.opened).where(rounds.c.id == bindparam("round"))
 _STATE = Statement(_STATE_COLUMNS)
 _STATE_TO_CHANGE = Statement(_STATE_COLUMNS.with_for_update(key_share=True))  # what names the row may go on
-_NEW_TAKEN_PART, _NEW_REPORTS, _NEW_SEALS, _NEW_CHECKING = (Insertion(table) for table in (taken_part, reports, seals, checking))
-_SET_ARRIVED = Statement(update(rounds).where(rounds.c.id == bindparam("round")).values(arrived=bindparam("count")))
+_TAKE = Additions(
+    (taken_part, reports, seals), update(rounds).where(rounds.c.id == bindparam("round")).values(arrived=bindparam("count"))
+)
 
 
 class KnownRound(NamedTuple):
@@ -663,13 +683,10 @@ class Rounds:
         slot, wanted, cover = task.slot(task_round), task_round.phase_of(task).plan.users, cover_slot(task_round)
         names = {report.client for report in parsed.values()}
         state = state_of(connection, task_round.batch, to_change=True)
-        answered = who_answered(connection, task, task_round, names)
-        drawn = who_is_drawn(connection, task, task_round, names)
-        sealed = known_seals(connection, task_round, parsed.values())
+        answered, drawn, sealed, kept = _known_before(connection, task, task_round, names, [one.seal for one in parsed.values()])
         covered = task.secret is not None and task.secret.cover
         if covered:  # everybody sends something: what is not of the round's lot is written down all the same, and thrown away later
             answered, drawn, real = (answered & drawn) | who_has(connection, cover, names), names, drawn
-        kept = _reports_of(connection, task_round, answered)  # nobody else has a report here
         arrived, new, outcomes = int(state.arrived), [], dict[int, Accepted | RefusedError]()
         over = state.state != RoundState.OPEN or (task.secret is not None and now >= task.secret.ends(state.opened))
         for place, report in parsed.items():
@@ -696,13 +713,14 @@ class Rounds:
                 outcomes[place] = Accepted(arrived, wanted)
         if new:
             people, batch = [report.client for report in new], [task_round.batch] * len(new)
-            slots = [cover if covered and client not in real else slot for client in people]
-            _NEW_TAKEN_PART.run(connection, slot=slots, client=people)
-            _NEW_REPORTS.run(connection, round=batch, client=people, body=[report.body for report in new])
-            _NEW_SEALS.run(connection, round=batch, seal=[report.seal for report in new])
+            added: dict[str, dict[str, Sequence[Any]]] = {
+                "taken_part": {"slot": [cover if covered and who not in real else slot for who in people], "client": people},
+                "reports": {"round": batch, "client": people, "body": [report.body for report in new]},
+                "seals": {"round": batch, "seal": [report.seal for report in new]},
+            }
+            _TAKE.run(connection, added, round=task_round.batch, count=arrived)
             if task.patience is not None:
                 forget_reservations(connection, people)
-            _SET_ARRIVED.run(connection, round=task_round.batch, count=arrived)
             if task.secret is None and arrived == wanted:
                 self._make(connection, task, task_round, now)
         return outcomes
@@ -733,9 +751,8 @@ class Rounds:
         if order is not None:  # in the order of the batch, until the analyzer has said which are left out
             people = [*[(row.client, bytes(row.body)) for row in rows], *[(None, blank.to_bytes()) for blank in fill]]
             in_order = [people[which] for which in order.tolist()]
-            who, bodies = ([one[part] for one in in_order] for part in range(2))
-            names = [task_round.batch] * len(in_order)
-            _NEW_CHECKING.run(connection, round=names, place=list(range(len(in_order))), client=who, body=bodies)
+            held = [{"round": task_round.batch, "place": n, "client": who, "body": body} for n, (who, body) in enumerate(in_order)]
+            connection.execute(insert(checking), held)
             connection.execute(insert(commitments).values(round=task_round.batch, batch=sha256(batch)))
         values = {"state": RoundState.MADE, "batch": batch}
         connection.execute(update(rounds).where(rounds.c.id == task_round.batch).values(**values))
@@ -754,17 +771,19 @@ def cover_slot(task_round: TaskRound) -> str:
     return f"cover {task_round.id}"
 
 
-def _reports_of(connection: Connection, task_round: TaskRound, names: Collection[str]) -> dict[str, bytes]:
-    """The reports of these clients that are here."""
-    if not names:
-        return {}
-    return dict(_AMONG_REPORTS.rows(connection, round=task_round.batch, names=list(names)))
+def _known_before(
+    connection: Connection, task: Task, task_round: TaskRound, names: Collection[str], seals: Sequence[str]
+) -> tuple[set[str], set[str], set[str], dict[str, bytes]]:
+    """Who of them has answered, who may, which of the seals are here, and whose reports.
 
-
-def known_seals(connection: Connection, task_round: TaskRound, parsed: Iterable[ParsedReport]) -> set[str]:
-    """Which of the reports' encapsulated keys are here already: who sends one again would count another user's answer twice."""
-    found = _AMONG_SEALS.rows(connection, round=task_round.batch, names=[report.seal for report in parsed])
-    return {row[0] for row in found}
+    Who sends a seal again, the encapsulated key of a report, would count another user's answer twice.
+    """
+    first, last = _lots_asked(task, task_round)
+    about = {"round": task_round.batch, "slot": task.slot(task_round), "first": first, "last": last}
+    found: dict[str, dict[str, bytes]] = {kind: {} for kind in "adsr"}
+    for kind, name, body in _BEFORE.rows(connection, names=list(names), seals=seals, **about):
+        found[kind][name] = body
+    return set(found["a"]), set(found["d"]), set(found["s"]), found["r"]
 
 
 def first_round(connection: Connection, state: RoundState) -> KnownRound | None:
