@@ -45,6 +45,7 @@ SLOW = {
 }
 # A run of these takes a tenth of a second: the tests here look at a few runs, and play them where minutes do not matter.
 WATCHED, COVERED = "secret lots, watched, deployed", "secret lots with cover, watched, deployed"
+STAGED = "stages in hostile coordinates, watched, deployed"
 STREAMED = "counts over time, deployed"
 minutes = pytest.mark.slow
 # Seconds each, with a neighbour of the same code in every run: these are played, and their noise is spoilt, nightly.
@@ -62,7 +63,7 @@ SPOILT_NIGHTLY = (
 
 
 def marked(names, slow=()):
-    return [pytest.param(name, marks=minutes) if name in (WATCHED, COVERED, STREAMED, *slow) else name for name in names]
+    return [pytest.param(name, marks=minutes) if name in (WATCHED, COVERED, STAGED, STREAMED, *slow) else name for name in names]
 
 
 def play(name, trials, seed=3):
@@ -90,7 +91,7 @@ def less_spread(monkeypatch, part):
 
 def test_every_kind_is_one_of_these():
     assert [*OF_PROTOCOL, *OF_MODELS, *OF_ROLES] == list(BY_NAME)
-    assert len(OF_ROLES) == 6
+    assert len(OF_ROLES) == 7
 
 
 @pytest.mark.parametrize("name", marked(BY_NAME, NIGHTLY))
@@ -216,7 +217,7 @@ def seen_in(name, runs, monkeypatch):
 
 
 def test_an_observer_knows_the_lot_without_cover_and_nothing_of_it_with_cover(monkeypatch):
-    for lot, rounds in seen_in(WATCHED, 4, monkeypatch):
+    for lot, rounds in [*seen_in(WATCHED, 4, monkeypatch), *seen_in(STAGED, 2, monkeypatch)]:
         assert rounds == [lot]
     for _, rounds in seen_in(COVERED, 4, monkeypatch):
         assert rounds == [0, 1, 2, 3]
@@ -237,7 +238,7 @@ def test_cover_that_does_not_hide_the_lot_is_refuted(sabotage, monkeypatch):
     assert not play(COVERED, 1200).passed
 
 
-@pytest.mark.parametrize("name", [WATCHED, COVERED])
+@pytest.mark.parametrize("name", [WATCHED, COVERED, STAGED])
 def test_a_player_of_secret_lots_errs_by_the_noise_alone(name, monkeypatch):
     """Without noise, every run on one side is below every run on the other."""
     drawn = randomizer.binomial

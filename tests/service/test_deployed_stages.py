@@ -181,6 +181,17 @@ def test_an_analyzer_that_stops_in_an_opening_or_between_stages_asks_nobody_twic
     assert np.linalg.norm(theta) > 0
 
 
+def test_a_run_whose_rows_have_no_mean_to_take_off_states_its_public_coordinates(make):
+    world = make(rule="centred", constant=0.0)
+    (phase,) = world.task.schedule.phases
+    assert (phase.share, phase.opens) == (0.0, False)
+    with training(world) as running:
+        asked_for = world.read(running.next_round())
+    assert asked_for.coordinates.turn.tolist() == [float(np.float32(1 / 3))] * 5  # one over the norm of rows
+    assert asked_for.coordinates.centre is None
+    assert Task.read(world.task.document(world.analyzer_key), world.analyzer_key.public_key()).stages
+
+
 # --- a hostile analyzer
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +24,8 @@ from scipy.special import logsumexp
 from ..optimizer import schedule
 from ..privacy import Guarantee
 from ..privacy.crowd import honest_total
-from ..problem import Ball, Hinge, Problem
+from ..problem import Ball, Hinge, Logistic, Problem
+from ..problem.problem import Coordinates
 from ..protocol import Counts, Report
 from ..protocol.randomness import RandomSource
 from ..service.client.client import Client
@@ -90,8 +91,10 @@ class _Round:
 
     def __post_init__(self) -> None:
         task = self.deployment.task
-        name = f"{self.number:032x}"
-        self.round = TaskRound(task.id, name, self.number, 1, np.zeros(task.query.parameters), self.key.public_key())
+        name, phases = f"{self.number:032x}", range(1, len(task.schedule.phases) + 1)
+        phase = next(place for place in phases if self.number in task.rounds_of(place))
+        theta, found = np.zeros(task.query_of(phase).parameters), _HOSTILE if task.stages and phase > 1 else None
+        self.round = TaskRound(task.id, name, self.number, phase, theta, self.key.public_key(), coordinates=found)
         self.document = self.round.document(self.deployment.analyzer)
         self.plan = self.round.phase_of(task).plan
 
@@ -258,6 +261,19 @@ def _lots(cover: bool, epsilon: float, delta: float, coins: Coins) -> tuple[Guar
     return planned.guarantee if cover else planned.guarantee.if_watched, partial(_watched_run, deployment, coins)
 
 
+def _staged(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
+    """Two rounds that ask different questions, by secret lots that the player knows: for rows, then for gradients in coordinates
+    that blow rows up as far as numbers go. In either, the person's vector is at one end of the round's ball or at the other."""
+    problem, (users, rounds) = Problem(loss=Logistic(), domain=Ball(dim=1, radius=0.25)), _WATCHED
+    asked: dict[str, Any] = {"epsilon": epsilon * _PART_IF_WATCHED, "delta": delta, "rounds": rounds, "rule": "whitened"}
+    usual = schedule(problem, users, **asked, lots="secret", max_inflation=1.05)
+    opening, descent = usual.phases
+    planned = replace(usual, phases=(replace(opening, algorithm="mean"), descent))
+    query, about = TrainingQuery(problem), {"pace": _PACE, "secret": SecretRounds(_ROUND_SECONDS)}
+    deployment = _Deployment(lambda key: Task("masked-sum", users, query, planned, key.public_key(), **about))
+    return planned.guarantee.if_watched, partial(_watched_run, deployment, coins)
+
+
 def _watched_run(deployment: _Deployment, coins: Coins, neighbour: bool) -> float:
     """The ratio of likelihoods of the person's two rows, over the rounds that can be the person's by what the player has seen."""
     role, lots, person, task = deployment.role(), deployment.lots(), deployment.names[0], deployment.task
@@ -280,7 +296,8 @@ def _watched_run(deployment: _Deployment, coins: Coins, neighbour: bool) -> floa
                 clock.time += 2 * _ROUND_SECONDS
                 role.close_late()
             seen.append((*client.traffic, (clock.time - client.opened, "batch")))
-            ratios.append(_ratio(asked, len(others), told, asked.sum(role)))
+            towards = -1 if asked.round.phase_of(task).opens else 1  # gradients point away from rows
+            ratios.append(towards * _ratio(asked, len(others), told, asked.sum(role)))
     possible = np.array(ratios)[_possible(seen)]
     return float(logsumexp(possible) - logsumexp(-possible)) if possible.size else 0.0
 
@@ -324,6 +341,7 @@ def _possible(seen: Sequence[Any]) -> list[int]:
     return [place for place in sent if alike[seen[place]] == min(alike.values())]
 
 
+_HOSTILE = Coordinates(np.array([3e38]))
 _TURNED = "one person's vector at one end of the ball or at the other"
 _ROW = "one person's row turned round"
 _TENTH, _TWENTIETH = 0.1, 0.05
@@ -346,6 +364,12 @@ DEPLOYED: tuple[Kind, ...] = (
         "secret lots, watched, deployed",
         f"the sums, the others' lots, when the person's device sends a report, and the blanks' coins; {_ROW}",
         partial(_lots, False),
+        _TWENTIETH,
+    ),
+    Kind(
+        "stages in hostile coordinates, watched, deployed",
+        f"the same of a round about rows and one of gradients in coordinates that blow rows up; {_ROW}",
+        _staged,
         _TWENTIETH,
     ),
     Kind(
