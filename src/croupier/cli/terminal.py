@@ -293,8 +293,10 @@ def class_weights(given: Sequence[str], facts: Schema) -> dict[str, dict[Label, 
 # Where a command's output may go: nothing is overwritten unasked.
 
 
-def check_output(path: Path, force: bool, option: str = "-o") -> None:
+def check_output(path: Path | None, force: bool, option: str = "-o") -> None:
     """Refuse a place that cannot be written to, before anything is done for it."""
+    if path is None:
+        return
     folder = path.parent
     if not folder.is_dir():
         raise ArgumentError(option, str(path), "in a folder that exists", f"Create it first: mkdir -p {folder}")

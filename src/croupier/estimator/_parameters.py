@@ -185,8 +185,8 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
 _ATTRIBUTES: dict[str, tuple[str, str]] = {
     "coef_": (
         "ndarray",
-        "The weights, for rows in their own units (clipped to feature_range, longer ones scaled down to feature_norm). Of two classes "
-        "they speak for classes_[1], the later one in sorted order.",
+        "The weights, for rows in their own units (clipped to feature_range, longer ones scaled down to feature_norm). Of two "
+        "classes they speak for classes_[1], the later one in sorted order.",
     ),
     "intercept_": ("float or ndarray", "The intercept, one per output; 0 without one."),
     "std_": ("ndarray", "Standard errors of coef_; infinity if the data do not decide a coefficient."),
