@@ -48,6 +48,16 @@ def edit(path: Path, pattern: str, replacement: str) -> None:
     path.write_text(changed, encoding="utf-8")
 
 
+def test_coverage_is_measured_and_shown_by_the_workflow_as_the_readme_says():
+    steps = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())["jobs"]["coverage"]["steps"]
+    measure, show = [step["run"] for step in steps if "run" in step]
+    assert measure.startswith("make coverage ")
+    assert "coverage report" in show
+    assert show.endswith('>> "$GITHUB_STEP_SUMMARY"')
+    assert "--cov" in re.search(r"^coverage:.*\n\t(.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
+    assert "`make coverage` measures" in (ROOT / "README.md").read_text()
+
+
 def test_a_release_refuses_placeholders_and_a_dry_run_lists_them(release, tree, capsys):
     version = release.versions(tree)["src/croupier/__init__.py"]
     assert release.check(tree, f"v{version}", dry_run=False) == 1

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import random
 import re
 import shlex
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -56,6 +58,86 @@ def test_every_command_of_the_page_on_files_runs(tmp_path, monkeypatch):
     for command in commands:
         done = croupier(*shlex.split(command, comments=True)[1:])
         assert done.returncode == 0, f"{command}: {done.stderr}"
+
+
+def commands_of(page: str) -> list[str]:
+    """The commands that a page prints, in their order."""
+    return [line.strip() for line in (ROOT / page).read_text(encoding="utf-8").splitlines() if line.startswith("    croupier ")]
+
+
+def run(command: str) -> None:
+    done = croupier(*shlex.split(command, comments=True)[1:])
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+
+
+@pytest.mark.process  # two fits; words and tables of some thousand people
+def test_every_command_of_the_page_on_statistics_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text, rng = (ROOT / "docs" / "statistics.md").read_text(encoding="utf-8"), random.Random(1)
+    Path("guess.toml").write_text(re.search(r"```toml\n(.*?)```", text, re.DOTALL)[1])
+    kinds, incomes, regions = ["private", "public", "self-employed"], ["<=50K", ">50K"], ["north", "south", "west"]
+    rows = [
+        (rng.randrange(18, 90), round(rng.expovariate(1e-3)), rng.choice(kinds), rng.choice(incomes), rng.choice(regions))
+        for _ in range(8_000)
+    ]
+    Path("people.csv").write_text(
+        "age,capital,workclass,income,region\n" + "".join("{},{},{},{},{}\n".format(*row) for row in rows)
+    )
+    terms = [(device, rng.choice(["hello", "rain", f"rare {device}"])) for device in range(4_000) for _ in range(2)]
+    Path("searches.csv").write_text("device,term\n" + "".join(f"{device},{term}\n" for device, term in terms))
+    commands = commands_of("docs/statistics.md")
+    assert [line.split()[1] for line in commands] == ["describe", "words", "table", "choose"]
+    for command in commands[:3]:
+        run(command)
+    assert {"page.html", "words.html", "schema.toml"} <= {path.name for path in Path().iterdir()}
+    run("croupier example clinic")
+    monkeypatch.chdir("clinic")
+    Path("new.csv").rename("others.csv")
+    for name, rounds in (("a", 2), ("b", 3), ("c", 4)):
+        run(f"croupier fit people.csv --schema guess.toml --rule plain --rounds {rounds} -o model-{name}.json")
+    run(commands[3])
+
+
+def test_commands_that_plan_and_prove_run_as_printed(tmp_path, monkeypatch):
+    """Those of the README, of sums by hand and of certificates; the last one is checked by the program that the page names."""
+    pytest.importorskip("flint")
+    monkeypatch.chdir(tmp_path)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (plan,) = commands_of("docs/optimizer.md")
+    assert f"`{plan}`" in readme
+    run(plan)
+    page = (ROOT / "docs" / "certificates.md").read_text(encoding="utf-8")
+    install, prove, check = re.search(r"```console\n(.*?)```", page, re.DOTALL)[1].strip().splitlines()
+    assert "mpmath" in install  # what the last one needs
+    run(prove)
+    program, *words = shlex.split(check)[1:]
+    done = subprocess.run([sys.executable, ROOT / program, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_commands_of_operators_that_need_no_server_run_as_printed(tmp_path, monkeypatch):
+    """With 3 people for 20 000. Those that serve run in test_deploy_docs and in the deployed demo."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("CROUPIER_BUDGET_FILE", raising=False)
+    run("croupier serve key --dir analyzer")
+    alone = ("enrol", "invite", "enroller-keys", "invitations", "rotate-key", "excluded", "task list", "task token")
+    ran = set()
+    for command in commands_of("docs/deploy.md"):
+        words = (
+            command.partition(" > ")[0]
+            .replace("20000", "3")
+            .replace(" KEY", f" {'ab' * 32}")
+            .replace("--clients 200 ", "--clients 3 ")
+        )
+        name = next((name for name in alone if words.startswith(f"croupier serve {name} ")), None)
+        if name == "enrol" and name in ran:
+            Path("tokens").unlink()
+        if name or "--ledger" in words or "--budget-epsilon" in words:
+            run(words.replace(" --task NAME", "") if name == "excluded" else words)
+            ran.add(name or words.split()[2])
+    assert ran == {*alone, "--ledger", "--budget-epsilon"}
+    assert len(Path("links.txt").read_text().splitlines()) == 3
 
 
 def test_the_notebook_runs_and_is_small(tmp_path, monkeypatch):

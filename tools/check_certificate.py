@@ -9,7 +9,10 @@ import sys
 from fractions import Fraction
 from statistics import NormalDist
 
-from mpmath import erfc, exp, log, loggamma, mp, mpf, pi, sqrt
+try:
+    from mpmath import erfc, exp, log, loggamma, mp, mpf, pi, sqrt
+except ModuleNotFoundError:
+    sys.exit("check_certificate.py needs mpmath: pip install mpmath")
 
 mp.dps = 60
 

@@ -143,7 +143,7 @@ def _prove(proposed: SumPlan, output: Path | None, as_json: bool) -> None:
     console.print(plan_table(proposed))
     console.print(proof_table(proof))
     if output is not None:
-        say(messages(), f"The certificate is in {output}; docs/certificates.md has a program that checks it.", "dim")
+        say(messages(), f"Certificate: {output}. To check it without Croupier: docs/certificates.md.", "dim")
 
 
 def _plan_with_lots(request: dict[str, Any], lots: int, calibration: str, compare: bool, as_json: bool) -> None:

@@ -162,8 +162,8 @@ def describe(
 
     Nothing is taken from the data without noise. Column names and your guesses are public.
     """
-    for path in filter(None, (output, page)):
-        check_output(path, force)
+    check_output(output, force)
+    check_output(page, force, "--html")
     source, console = Source(data, Dialect(sep, decimal, encoding)), messages()
     with named_as_options("share", "delta", "work_dir", "honest", "seed", "epsilon"):
         guesses = guess_for(
@@ -284,8 +284,7 @@ def words(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Find the texts that many people have, without a list of candidates, in one private round."""
-    if page is not None:
-        check_output(page, force)
+    check_output(page, force, "--html")
     source, console = Source(data, Dialect(sep, decimal, encoding)), messages()
     with named_as_options("delta", "honest", "seed", "epsilon", "per_person", "max_bytes", "cells", "mistakes"):
         query = HeavyHitters(max_bytes=max_bytes, per_person=per_person, cells=cells, mistakes=mistakes)
@@ -341,8 +340,7 @@ def table(
 
     Levels and ranges are public: state them without having looked at the data. All other values are counted as "other".
     """
-    if page is not None:
-        check_output(page, force)
+    check_output(page, force, "--html")
     source, console = Source(data, Dialect(sep, decimal, encoding)), messages()
     facts = _facts(schema, pairs("--levels", levels or ()), pairs("--range", ranges or ()), pairs("--edges", edges or ()))
     names = [*columns, *(more or ())]

@@ -293,13 +293,15 @@ def class_weights(given: Sequence[str], facts: Schema) -> dict[str, dict[Label, 
 # Where a command's output may go: nothing is overwritten unasked.
 
 
-def check_output(path: Path, force: bool) -> None:
+def check_output(path: Path | None, force: bool, option: str = "-o") -> None:
     """Refuse a place that cannot be written to, before anything is done for it."""
+    if path is None:
+        return
     folder = path.parent
     if not folder.is_dir():
-        raise ArgumentError("-o", str(path), "in a folder that exists", f"Create it first: mkdir -p {folder}")
+        raise ArgumentError(option, str(path), "in a folder that exists", f"Create it first: mkdir -p {folder}")
     if path.is_dir() or not os.access(folder, os.W_OK):
-        raise ArgumentError("-o", str(path), "a file in a writable folder", "Choose another path.")
+        raise ArgumentError(option, str(path), "a file in a writable folder", "Choose another path.")
     if path.exists() and not force:
         found = Found(f"names a file that exists, {str(path)!r}")
-        raise ArgumentError("-o", found, "a new file", "Choose another name, or overwrite it with --force.")
+        raise ArgumentError(option, found, "a new file", "Choose another name, or overwrite it with --force.")

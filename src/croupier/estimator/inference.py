@@ -257,8 +257,8 @@ class IntervalModel(LinearRows):
 
     def _asked_how(self) -> tuple[str, str]:
         if self._in_rounds or ("promise_" not in vars(self) and self.method == "rounds"):
-            how = "Each user is asked once, in a round that is drawn by lot and kept secret, for the noisy sum of products of its"
-            return "eight secret rounds", f"{how} features and what the earlier rounds' weights leave of its target."
+            how = "Each user is asked once, in a secret round drawn at random, for a noisy sum of products of its features and of"
+            return "eight secret rounds", f"{how} the residual that earlier rounds' weights leave."
         if "promise_" not in vars(self) and self.method == "auto":
             how = "Each user is asked once: all in the same way at once, or each in one of eight secret rounds"
             return "asked once", f"{how}, whichever is forecast to have narrower intervals."
