@@ -269,8 +269,8 @@ def _staged(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mech
     usual = schedule(problem, users, **asked, lots="secret", max_inflation=1.05)
     opening, descent = usual.phases
     planned = replace(usual, phases=(replace(opening, algorithm="mean"), descent))
-    query, about = TrainingQuery(problem), {"pace": _PACE, "secret": SecretRounds(_ROUND_SECONDS)}
-    deployment = _Deployment(lambda key: Task("masked-sum", users, query, planned, key.public_key(), **about))
+    query, secret = TrainingQuery(problem), SecretRounds(_ROUND_SECONDS)
+    deployment = _Deployment(lambda key: Task("masked-sum", users, query, planned, key.public_key(), pace=_PACE, secret=secret))
     return planned.guarantee.if_watched, partial(_watched_run, deployment, coins)
 
 
