@@ -741,6 +741,21 @@ def test_a_file_s_own_words_are_copied_with_the_files_that_it_names(tmp_path):
     assert files_of(file, "new") == {"task.toml": 'shuffler_key = "new"\nusers = 3\n'}
 
 
+def test_a_task_whose_files_are_not_here_yet_says_so_and_begins_when_they_are(tmp_path):
+    """It is registered before its folder has its name, so that nobody begins what is refused."""
+    with ExitStack() as stack:
+        analyzer, service = Analyzer(tmp_path / "ann", stack), Service(tmp_path, stack)
+        analyzer.host.loop.stop()  # turns are this test's
+        service.ask(analyzer, "late", 24)
+        folder = analyzer.folder / "tasks" / "late"
+        folder.rename(folder.with_name("elsewhere"))
+        assert analyzer.host.turn() is TurnOutcome.WAITING
+        assert "its files are not here yet" in analyzer.host.registry.row("late").why
+        folder.with_name("elsewhere").rename(folder)
+        assert analyzer.host.turn() is TurnOutcome.DONE
+        assert analyzer.host.registry.row("late").why == ""
+
+
 def test_the_web_app_of_an_analyzer_of_many_tasks_shows_each_at_its_own_address(tmp_path):
     with ExitStack() as stack:
         analyzer, service = Analyzer(tmp_path / "ann", stack), None

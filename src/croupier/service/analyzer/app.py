@@ -321,6 +321,8 @@ class AnalyzerHost:
         key = self._keys.of(row.owner)
         if key is None:
             raise WireError(f"the key {row.owner[:8]}... that signs this task is gone: bring the folder keys back")
+        if not (folder / "task.toml").exists():
+            raise WireError("its files are not here yet; if that stays so, end the task and add it anew under another name")
         file = load_task(folder / "task.toml")
         task, store = file.task(), self.registry.database(row.name, "analyzer", ANALYZER)
         try:
