@@ -345,7 +345,7 @@ class MaskedTotal:
         total = _added(dim, (self._pieces(one, width) for one in self._entries), width)
         ones = unwrapped(modulo(total + self._blanks.ones.astype(np.uint64) - masks, width), width, len(self), self.plan)
         if ones is None:
-            raise WireError("an impossible sum: some report or the opener's answer is invalid")
+            raise WireError("a sum that no users could have sent: some report or the opener's answer is invalid")
         return VectorSum(self.plan, seed=self.context, block=self.block).analyze(Counts(ones, len(self), self._blanks.private))
 
     def _new_blanks(self, count: int, key: bytes, random: RandomSource | None) -> list[_Entry]:
