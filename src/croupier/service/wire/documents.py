@@ -378,7 +378,7 @@ class Exclusions:
         values = document.verified(EXCLUSIONS, key)
         places = values.pop("places")
         if any(after <= before for before, after in pairwise(places)):
-            raise WireError("exclusions that are no ascending places")
+            raise WireError("exclusions that are not ascending places")
         return cls(**values, places=tuple(places))
 
 

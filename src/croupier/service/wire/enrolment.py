@@ -380,7 +380,7 @@ def read_blanks(data: bytes, moduli: Sequence[int], blanks: int, shuffler: Ed255
     content, parts = data[:-SIGNATURE_BYTES], blank_parts(blanks)
     fits = zero == 0 and 1 <= slot <= slots and part < len(parts) and count == parts[part]
     if not fits or len(content) != _BLANKS.size + count * SIGNED_BYTES:
-        raise WireError(f"blanks of another shape than {blanks} a slot, in {slots} slots")
+        raise WireError(f"blanks of another shape than {blanks} per slot, in {slots} slots")
     try:
         shuffler.verify(data[-SIGNATURE_BYTES:], _for_slot(content, moduli[slot - 1]))
     except InvalidSignature:

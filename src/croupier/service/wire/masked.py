@@ -264,9 +264,9 @@ class MaskedTotal:
         _TRANSPORT.check_shape(sealed, self._bound, self.plan)
         envelope = sealed.sealed.tobytes()
         if len(envelope) != SEALED_SEED:
-            raise WireError("a report with a token, where there is nobody to check it")
+            raise WireError("a report with a token in a task without an enroller")
         if envelope[:ENCAPSULATED] in self._keys:
-            raise WireError("a report that is there already")
+            raise WireError("a report that was received before")
         if self._forwarded or len(self) >= self.plan.users:
             raise WireError(f"a report for a round that is closed or has its {self.plan.users} reports")
         self._keys.add(envelope[:ENCAPSULATED])
@@ -345,7 +345,7 @@ class MaskedTotal:
         total = _added(dim, (self._pieces(one, width) for one in self._entries), width)
         ones = unwrapped(modulo(total + self._blanks.ones.astype(np.uint64) - masks, width), width, len(self), self.plan)
         if ones is None:
-            raise WireError("a sum that no users could have sent: some report or the opener's answer is not as it should be")
+            raise WireError("a sum that no users could have sent: some report or the opener's answer is invalid")
         return VectorSum(self.plan, seed=self.context, block=self.block).analyze(Counts(ones, len(self), self._blanks.private))
 
     def _new_blanks(self, count: int, key: bytes, random: RandomSource | None) -> list[_Entry]:

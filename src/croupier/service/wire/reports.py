@@ -110,7 +110,7 @@ def require_padding(data: NDArray[np.uint8], dim: int, width: int) -> None:
     """Refuse packed numbers whose last byte holds anything beyond them."""
     used = dim * width % 8
     if used and len(data) and int(data[-1]) >> used:
-        raise WireError("masked counts with something after the last of them")
+        raise WireError("masked counts with trailing bytes")
 
 
 PROOFS = 3

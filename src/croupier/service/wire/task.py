@@ -117,7 +117,7 @@ class Lot:
             if "block" in values:
                 whole("block", values["block"], at_least=0, remedy="Blocks are counted from 0.")
                 if values["round"] is None:
-                    raise WireError("a lot that is a block of no round")
+                    raise WireError("a lot whose block belongs to no round")
             wait = real("wait", values["wait"], at_least=0, at_most=_LONGEST_WAIT, remedy="Give seconds.")
         except (TypeError, ValueError) as problem:
             raise WireError(f"a lot that says something impossible: {problem}") from None
@@ -148,7 +148,7 @@ class Start:
         parts, rest = [], data
         for _ in range(2):
             if len(rest) < 4 + (length := int.from_bytes(rest[:4], "little")):
-                raise WireError("a beginning that is cut off")
+                raise WireError("a truncated start document")
             rest = rest[4:]
             parts.append(rest[:length])
             rest = rest[length:]
@@ -501,7 +501,7 @@ def report_of(
     """
     plan = task_round.phase_of(task).plan
     if (task_round.block is None) != (plan.blocks == 1):
-        raise WireError("a report that says no block of a round with blocks, or one of a round without")
+        raise WireError("a report that states no block in a round with blocks, or one in a round without")
     bits = VectorSum(plan, seed=document.digest, block=task_round.block or 0).randomize(vector, random)
     return TRANSPORTS[task.transport].seal(bits, plan, task_round.digest(document), task_round.key, token)
 

@@ -148,7 +148,7 @@ class SealedBatch:
         transport = _numbered(number)
         token = transport.token_bytes(len(data) - transport.batch_bytes(dim, users, messages), users)
         if zero or token is None:
-            raise WireError("a batch of another length than its header says")
+            raise WireError("a batch whose length differs from its header")
         content = _verified(BATCH, data, key)
         about = content[_BATCH.size :][:DIGEST_BYTES]
         rest = np.frombuffer(content, np.uint8, offset=_BATCH.size + DIGEST_BYTES)
@@ -180,7 +180,7 @@ class Release:
         """Read a release that this shuffler signed, strictly."""
         number, width, dim, users = header(_RELEASE, b"CRPS", data)
         if not (width == _WORD or 1 <= width <= MOST_WIDTH) or len(data) != release_bytes(dim, width):
-            raise WireError("a release of another length than its header says")
+            raise WireError("a release whose length differs from its header")
         content = _verified(RELEASE, data, key)[_RELEASE.size :]
         digests, numbers = content[: 2 * DIGEST_BYTES], np.frombuffer(content, np.uint8, offset=2 * DIGEST_BYTES)
         if width == _WORD:
