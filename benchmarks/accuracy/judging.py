@@ -16,6 +16,9 @@ def judge(results: Results) -> list[Verdict]:
     for row in [row for row in results.get("estimators", []) if row["asked"] is not None]:
         what = f"{row['task']}, the estimator as it comes, epsilon {row['epsilon']:g}: {kind_of(row)}"
         verdicts.append(Verdict(what, f"at least {row['asked']:g}", f"{row['median']:.4f}", row["median"] >= row["asked"]))
+    for row in results.get("few", []):
+        what = f"covtype, {row['task']}, the estimator as it comes, epsilon {row['epsilon']:g}: {row['score']}, held-out rows"
+        verdicts.append(Verdict(what, f"at least {row['asked']:g}", f"{row['median']:.4f}", row["median"] >= row["asked"]))
     for row in results.get("maps", []):
         what = f"{row['task']}, {row['map']}, the estimator as it comes, epsilon {row['epsilon']:g}: accuracy"
         verdicts.append(Verdict(what, f"at least {row['asked']:g}", f"{row['median']:.4f}", row["median"] >= row["asked"]))

@@ -25,7 +25,7 @@ from ..protocol import Results
 from ..timing import forget_plans, turns
 from . import estimators, maps
 
-PARTS = ("estimators", "maps", "minimize", "cost")
+PARTS = ("estimators", "few", "maps", "minimize", "cost")
 
 # The plain rule and the encoder that does not rotate: these rows compare lots and batches, all else the same.
 PLAIN = {"rule": "plain", "rotation": False}
@@ -163,6 +163,10 @@ def measure(arguments: argparse.Namespace) -> Results:
     cells = Cells(arguments.folder / "accuracy.cells.jsonl", settings, fresh=arguments.fresh)
     if "estimators" in parts:
         found["estimators"] = joined(found, "estimators", estimators.accuracies(load, cells, only, arguments.epsilons, seeds))
+    if "few" in parts and (not only or "covtype" in only):
+        with np.load(arguments.data / "covtype.npz") as archive:
+            kinds = archive["y"][: int(archive["n_train"])]
+        found["few"] = estimators.few(load, kinds, cells, seeds)
     if "maps" in parts:
         found["maps"] = joined(found, "maps", maps.accuracies(load, cells, only, arguments.epsilons, seeds))
     if "minimize" in parts:
@@ -170,7 +174,7 @@ def measure(arguments: argparse.Namespace) -> Results:
         found["accuracy"] = accuracies(load, rows, seeds)
     if "cost" in parts and (not only or "covtype" in only):
         found["cost"] = cost_of_privacy(load, 3 if quick else 15)
-    return {"estimators": [], "maps": [], "accuracy": [], "cost": None} | found
+    return {"estimators": [], "few": [], "maps": [], "accuracy": [], "cost": None} | found
 
 
 def joined(stored: Results, part: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

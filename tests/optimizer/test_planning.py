@@ -6,7 +6,7 @@ import pytest
 
 import croupier as cr
 from croupier.optimizer import planning
-from croupier.problem import Ball, CappedLogistic, CappedMultinomial, Problem
+from croupier.problem import Ball, CappedLogistic, CappedMultinomial, Problem, Squared
 
 COLUMNS = 104
 
@@ -34,6 +34,30 @@ def test_a_noisy_run_has_less_noise_and_more_rounds_of_gradients_for_more_bits(u
     assert share > 0.006
     for plan in (chosen, thrifty):
         assert plan.guarantee.epsilon(1e-6) <= epsilon
+
+
+def test_the_opening_of_a_noisy_run_has_as_few_blocks_as_2048_bits_allow():
+    problem = Problem(CappedLogistic(), Ball(dim=55, radius=50.0), feature_norm=2**0.5, constant=1.0)
+    few = cr.schedule(problem, 5_000, epsilon=1.0, delta=1e-6, rule="practical").phases[0].plan
+    assert (few.blocks, few.bits_per_user) == (8, 2048)
+    assert planned(5_000, 1.0).phases[0].plan.blocks == 16  # of more columns, whose reports are longer
+
+
+@pytest.mark.parametrize(
+    ("loss", "users", "epsilon", "momentum"),
+    [
+        (CappedLogistic(), 464_809, 1.0, 0.8),
+        (CappedLogistic(), 464_809, 0.1, 0.0),
+        (CappedLogistic(), 32_561, 1.0, 0.0),
+        (Squared(), 464_809, 1.0, 0.7),
+        (Squared(), 32_561, 1.0, 0.5),
+        (Squared(), 5_000, 0.1, 0.0),
+    ],
+)
+def test_the_quieter_a_run_is_the_more_momentum_it_has(loss, users, epsilon, momentum):
+    problem = Problem(loss, Ball(dim=55, radius=50.0), feature_norm=2**0.5, constant=1.0)
+    descent = cr.schedule(problem, users, epsilon=epsilon, delta=1e-6, rule="practical").phases[1]
+    assert descent.momentum == momentum
 
 
 def test_what_was_asked_for_is_not_overruled():
