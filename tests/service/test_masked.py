@@ -124,7 +124,7 @@ def test_reports_of_another_round_plan_or_twice_are_refused():
     total.add(report)
     other = plan_sum(epsilon=2.0, delta=1e-6, users=60, dim=150)
     refused = [
-        (report, "there already"),
+        (report, "received before"),
         (report_of(np.zeros(150), context=bytes(32)), "another round"),
         (masked_report(np.zeros(150), other, context=CONTEXT, key=PUBLIC), "messages|bits"),
         (report[:-1], "bytes"),

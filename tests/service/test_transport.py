@@ -319,7 +319,7 @@ def test_anything_in_the_bits_that_fill_up_the_last_byte_is_refused(roles, repor
     data = bytearray(reports["masked-sum"][0].to_bytes())
     assert len(data) == 128 + 2  # 12 bits of 16
     data[-1] |= 0x10
-    with pytest.raises(WireError, match="after the last"):
+    with pytest.raises(WireError, match="trailing bytes"):
         SealedReport.from_bytes(bytes(data))
 
 
