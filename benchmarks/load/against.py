@@ -55,9 +55,9 @@ folder, key, secure, url, port, checked = Path(sys.argv[1]), bytes.fromhex(sys.a
 if checked == "checked":  # the compiled proofs, as in a shuffler that has had a round
     import numpy as np
     from croupier.service.wire.reports import SEAL_BYTES, checkable, shared_counts
-    helper, shares = shared_counts(np.zeros(2, dtype=np.int64), 5, bytes(32))
-    sealed = np.frombuffer(bytes(SEAL_BYTES) + helper, np.uint8)[None]
-    checkable(sealed, shares[None], 5, 2, bytes(32), bytes(32))
+    helper, shares = shared_counts(np.zeros(100, dtype=np.int64), 50, bytes(32))
+    sealed = np.frombuffer(bytes(SEAL_BYTES) + helper, np.uint8)
+    checkable(np.stack([sealed] * 2000), np.stack([shares] * 2000), 50, 100, bytes(32), bytes(32))
 role = ShufflerRole(Database(url, SHUFFLER), signing_key(folder), Ed25519PublicKey.from_public_bytes(key))
 tls = (folder / "dev-certificate.pem", folder / "dev-key.pem") if secure else None
 with Served(shuffler_app(role), tls=tls, port=int(port), shared=port != "0") as served:

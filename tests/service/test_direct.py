@@ -16,7 +16,7 @@ from helpers_roles import Web, round_of
 
 from croupier.service.net import limits
 from croupier.service.net.server import Served
-from croupier.service.shuffler.app import _APART, RequestBatcher, shuffler_app
+from croupier.service.shuffler.app import RequestBatcher, shuffler_app
 from croupier.service.wire.documents import WireError
 from croupier.service.wire.task import Lot, Start
 
@@ -237,25 +237,21 @@ def test_a_start_has_the_round_where_no_place_is_needed(make_world, patience, to
     assert shuffler.starts_for(world.names[:1])[0].round is None
 
 
-def test_what_comes_shortly_after_each_other_is_answered_together_and_a_lone_request_at_once():
+def test_what_comes_in_one_turn_of_the_loop_is_answered_together_and_a_failure_is_told_to_each():
     together: list[int] = []
 
     def answer(asked: Sequence[int]) -> Sequence[int]:
         together.append(len(asked))
+        if together == [39, 1]:
+            raise OSError("the disk is full")
         return asked
 
     async def ask() -> list[int]:
-        batcher, loop = RequestBatcher(answer), asyncio.get_running_loop()
-        begun = loop.time()
-        await batcher.do(0)
-        alone = loop.time() - begun
-        batcher._begun = loop.time() + 0.5 - _APART  # as if one had begun half a second later
-        asked = [asyncio.ensure_future(batcher.do(number)) for number in range(1, 40)]
-        begun = loop.time()
-        found = await asyncio.gather(*asked)
-        assert loop.time() - begun > 0.4
-        assert alone < 0.4
-        return found
+        batcher = RequestBatcher(answer)
+        found = await asyncio.gather(*[batcher.do(number) for number in range(39)])
+        with pytest.raises(OSError, match="full"):
+            await batcher.do(0)
+        return [*found, await batcher.do(39)]
 
-    assert asyncio.run(ask()) == list(range(1, 40))
-    assert together == [1, 39]
+    assert asyncio.run(ask()) == list(range(40))
+    assert together == [39, 1, 1]

@@ -49,8 +49,6 @@ from .rounds import clients, invitations
 log = logging.getLogger("croupier")
 # What is answered together, at most.
 _MOST_TOGETHER = 256
-# Seconds between the beginnings of two answers, at least: what comes meanwhile shares a transaction and a wait for the disk.
-_APART = 0.004
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 # The page's files are made of clients/typescript, and their digests are in SHA256SUMS beside them.
@@ -384,7 +382,7 @@ class RequestBatcher(Generic[Item, Outcome]):
     def __init__(self, answer: Callable[[Sequence[Item]], Sequence[Outcome | RefusedError]]) -> None:
         self._answer = answer
         self._waiting: list[tuple[Item, Callable[[Outcome | Exception], None]]] = []
-        self._busy, self._begun = False, -math.inf
+        self._busy = False
         self._thread = ThreadPoolExecutor(1, "requests")
 
     async def do(self, item: Item) -> Outcome:
@@ -407,13 +405,10 @@ class RequestBatcher(Generic[Item, Outcome]):
         self._waiting.append((item, tell))
         if not self._busy:
             self._busy = True
-            self._await_next(asyncio.get_running_loop())
-
-    def _await_next(self, loop: asyncio.AbstractEventLoop) -> None:
-        loop.call_later(max(0.0, self._begun + _APART - loop.time()), self._next, loop)
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._next, loop)  # with what else comes in this turn of the loop
 
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._begun = loop.time()
         some, self._waiting = self._waiting[:_MOST_TOGETHER], self._waiting[_MOST_TOGETHER:]
         self._thread.submit(self._find, loop, some)
 
@@ -439,7 +434,7 @@ class RequestBatcher(Generic[Item, Outcome]):
                 log.error("an answer was not sent: %s", type(problem).__name__)
         self._busy = bool(self._waiting)
         if self._busy:
-            self._await_next(loop)
+            self._next(loop)
 
 
 # Invitations: a secret in a link enrols the first device that claims it, until a time; after that the link is worth nothing.
