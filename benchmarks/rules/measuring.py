@@ -97,6 +97,8 @@ def settings(problem: Problem, noise: Callable[[int], float], users: int) -> dic
         "share 0.02": {"share": 0.02},
         "share 0.25": {"share": 0.25},
     }
+    if kind == "squares":
+        changes["no momentum"] = {"momentum": 0.0}
     return found | {name: replace(rule, **change) for name, change in changes.items()}
 
 
