@@ -461,7 +461,9 @@ def test_a_client_in_node_proves_both_figures_and_answers_stages_beside_python_c
             }
             for user in (refuses, *mine)
         ]
-        running_in_node = pool.submit(asked, "devices", shuffler=url, key=public(world), epsilon=2.0, delta=1e-2, devices=in_node)
+        running_in_node = pool.submit(
+            asked, "devices", shuffler=url, key=public(world), epsilon=2.0, delta=1e-2, devices=in_node, wait=600
+        )
         for number in (1, 2, 3):
             soon(lambda wanted=number: (now := role.current()) and world.read(now).number == wanted)
             for device in devices:
@@ -495,7 +497,7 @@ def test_a_client_in_node_sends_its_block_of_an_opening_and_refuses_what_is_not_
             for user in (some[0] for some in who)
         ]
         soon(role.current)
-        said = pool.submit(asked, "devices", shuffler=url, key=public(world), epsilon=8.01, delta=1e-2, devices=values)
+        said = pool.submit(asked, "devices", shuffler=url, key=public(world), epsilon=8.01, delta=1e-2, devices=values, wait=600)
         for number in range(1, 6):
             soon(lambda wanted=number: (now := role.current()) and world.read(now).number == wanted)
             lots_here = len(world.task.lots_of(number))
