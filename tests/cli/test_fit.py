@@ -128,6 +128,11 @@ def test_fit_says_what_it_promises_and_what_to_do_next(folder):
     assert err.count("above 20 there is little protection") == 1  # of 3 000 people: above 20
     second = re.compile(r"when each (?:user|person) answered")
     assert (len(second.findall(out)), len(second.findall(err))) == (1, 1)  # the second figure: in the warning, in the guarantee
+    _, err = croupier("fit", "people.csv", "--schema", "facts.toml", "--epsilon", "0.2", "--force")
+    assert re.search(
+        r"^To an attacker who also knows when each user answered: epsilon [\d.]+ at delta", err, re.M
+    )  # up to 20: no warning
+    assert (len(second.findall(err)), "little protection" in err) == (1, False)
     out, _ = croupier("show", "model.json")
     assert len(second.findall(out)) == 1
     assert "classify of 'ill' from age, weight, sex" in out

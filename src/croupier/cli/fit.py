@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from ..estimator import PrivacyAccount
+from ..estimator._base import is_weak_if_watched
 from ..estimator.intervals import WidthForecast
 from ..optimizer import Result, Schedule
 from ..optimizer.training import left_over
@@ -281,6 +282,10 @@ class _Watching(Shown):
 
     @contextmanager
     def training(self, schedule: Schedule, delta: float) -> Iterator[None]:
+        guarantee = schedule.guarantee
+        if self._told and guarantee.watched is not None and not is_weak_if_watched(guarantee, delta):  # else a warning has said it
+            known = f"To an attacker who also knows when each user answered: {watched_line(guarantee, delta)}."
+            say(self._console, f"{known} --interactivity full has one figure for both.", "dim")
         try:
             with super().training(schedule, delta):
                 yield

@@ -639,15 +639,18 @@ def warn_caller(text: str, category: type[Warning]) -> None:
 WATCHED_EPSILON = 20.0
 
 
-def warn_of_watchers(guarantee: Guarantee, delta: float) -> None:
-    """Warn, from the plan and before anybody is asked, where secret lots promise little to an attacker who knows them."""
-    if guarantee.watched is None:
-        return
+def is_weak_if_watched(guarantee: Guarantee, delta: float) -> bool:
+    """Whether secret lots promise little to an attacker who knows them."""
     watched = guarantee.if_watched
-    if watched.slack < delta and watched.epsilon(delta) <= WATCHED_EPSILON:
+    return guarantee.watched is not None and (watched.slack >= delta or watched.epsilon(delta) > WATCHED_EPSILON)
+
+
+def warn_of_watchers(guarantee: Guarantee, delta: float) -> None:
+    """Warn of such a guarantee, from the plan and before anybody is asked."""
+    if not is_weak_if_watched(guarantee, delta):
         return
     known = words.watched_line(guarantee, delta)
-    little = f": above {WATCHED_EPSILON:g} there is little protection" if watched.slack < delta else ""
+    little = f": above {WATCHED_EPSILON:g} there is little protection" if guarantee.if_watched.slack < delta else ""
     warn_caller(
         f"to an attacker who also knows when each person answered, this fit has {known}{little}. "
         f'If others can see when answers arrive, use interactivity="full" '
