@@ -58,6 +58,8 @@ _PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 _MAKING = int.from_bytes(b"tables")
 # Milliseconds for which a transaction waits for another one.
 _BUSY = 10_000
+# Bytes up to which new rows are one array: it travels as text of twice the length, of which PostgreSQL takes a gigabyte at most.
+_MOST_IN_ARRAYS = 1 << 21
 
 
 def role_tables() -> MetaData:
@@ -262,7 +264,7 @@ class Statement:
 
 
 class Insertion:
-    """Many new rows of a table at once, by columns: one statement where the database has arrays."""
+    """Many new rows of a table at once, by columns: one statement where the database has arrays, and these are short."""
 
     def __init__(self, table: Table) -> None:
         self._each = Statement(insert(table))
@@ -271,12 +273,14 @@ class Insertion:
 
     def run(self, connection: Connection, **columns: Sequence[Any]) -> None:
         """Add the rows whose values in each column are these."""
-        if connection.dialect.name == "postgresql":
+        length = sum(len(value) for values in columns.values() for value in values if isinstance(value, bytes))
+        if connection.dialect.name == "postgresql" and length <= _MOST_IN_ARRAYS:
             self._all.run(connection, **columns)
             return
         text, places = self._each.text(connection)
+        rows = zip(*[columns[name] for name in places or columns], strict=True)
         with _by_driver(connection) as cursor:
-            cursor.executemany(text, zip(*[columns[name] for name in places or ()], strict=True))
+            cursor.executemany(text, rows if places is not None else [dict(zip(columns, row, strict=True)) for row in rows])
 
 
 def _listed(value: Any) -> Any:
