@@ -257,7 +257,7 @@ class Statement:
         schemas = connection.get_execution_options().get("schema_translate_map")
         key = connection.dialect.name, None if schemas is None else schemas[None]
         if key not in self._texts:
-            about = {"schema_translate_map": schemas, "render_schema_translate": schemas is not None}
+            about: Any = {"schema_translate_map": schemas, "render_schema_translate": schemas is not None}
             made: Any = self._statement.compile(dialect=connection.dialect, **about)
             self._texts[key] = str(made), made.positiontup
         return self._texts[key]

@@ -443,11 +443,9 @@ _AMONG_REPORTS = Statement(
     select(reports.c.client, reports.c.body).where((reports.c.round == bindparam("round")) & _among(reports.c.client))
 )
 _AMONG_SEALS = Statement(select(seals.c.seal).where((seals.c.round == bindparam("round")) & _among(seals.c.seal)))
-_FIRST = Statement(
-    select(rounds.c.id, rounds.c.document, rounds.c.batch, rounds.c.opened)
-    .where(rounds.c.state == bindparam("in_state", type_=String))
-    .order_by(rounds.c.number)
-)
+# One row alone is found: PostgreSQL would send the documents and batches of all blocks.
+_LEAST = select(func.min(rounds.c.number)).where(rounds.c.state == bindparam("in_state", type_=String)).scalar_subquery()
+_FIRST = Statement(select(rounds.c.id, rounds.c.document, rounds.c.batch, rounds.c.opened).where(rounds.c.number == _LEAST))
 _STATE_COLUMNS = select(rounds.c.state, rounds.c.arrived, rounds.c.opened).where(rounds.c.id == bindparam("round"))
 _STATE = Statement(_STATE_COLUMNS)
 _STATE_TO_CHANGE = Statement(_STATE_COLUMNS.with_for_update(key_share=True))  # what names the row may go on
