@@ -458,7 +458,7 @@ class KnownRound(NamedTuple):
 
     id: str
     document: bytes
-    batch: bytes | None
+    batch: Any  # bytes once it is made
     opened: float
 
 
