@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -34,6 +35,7 @@ from croupier.service.net.http import ServerError
 from croupier.service.net.registry import front_app
 from croupier.service.net.server import Served
 from croupier.service.shuffler import role as shuffler
+from croupier.service.wire import queries
 from croupier.service.wire.documents import Document, WireError
 from croupier.service.wire.task import Task, TaskRound
 from croupier.table import Schema, TableModel, fit_table
@@ -263,6 +265,22 @@ def test_a_person_of_several_rows_sends_their_mean_and_a_blank_says_nothing(make
         blank = replace(made, task=task.id)
         assert not blank.vector(task, nothing, np.zeros(1)).any()
         assert np.array_equal(blank.vector(task, world.X[:1], world.y[:1]), one)
+
+
+def test_a_person_of_many_rows_needs_no_more_memory_than_some_of_them_take(make, monkeypatch):
+    """A device that runs out of memory sends nothing, and that would tell how many rows it has."""
+    world = make(**STAGED["squares"])
+    X, y = np.tile(world.X, (4_000, 1)), np.tile(world.y, 4_000)
+    for made in (round_at(world, 1, [0.0]), round_at(world, 2, np.ones(5), Coordinates(np.eye(5)))):
+        few = made.vector(world.task, world.X, world.y)
+        monkeypatch.setattr(queries, "_MOST_NUMBERS", 7_000)
+        tracemalloc.start()
+        many = made.vector(world.task, X, y)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert many == pytest.approx(few, rel=1e-9, abs=1e-12)
+        assert most < X.nbytes  # a vector of every row would be many times that
+        monkeypatch.undo()
 
 
 def test_a_round_states_coordinates_where_its_phase_has_some_and_nowhere_else(make):

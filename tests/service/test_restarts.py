@@ -5,11 +5,16 @@ from __future__ import annotations
 import contextlib
 import http.client
 import logging
+import os
 import re
 import resource
+import signal
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,7 +33,7 @@ from croupier.service.net.server import Loop, Served, TurnOutcome
 from croupier.service.shuffler import role as on_time
 from croupier.service.shuffler.app import shuffler_app
 from croupier.service.shuffler.relay import AnalyzerRelay
-from croupier.service.shuffler.rounds import SHUFFLER
+from croupier.service.shuffler.rounds import _TAKE, SHUFFLER
 from croupier.service.wire.task import SecretRounds
 from croupier.validation import ArgumentError
 
@@ -283,6 +288,40 @@ def test_health_is_right_at_the_first_look_after_a_restart_of_the_database(serve
 
 
 @needs_postgres
+def test_long_reports_are_no_one_message_to_the_database(server, monkeypatch, tmp_path):
+    """A round's reports may be gigabytes: PostgreSQL takes no message that long."""
+    monkeypatch.setattr(database, "_MOST_IN_ARRAYS", 5_000)
+    store = Database(server("longest"), SHUFFLER)
+    rounds, clients, reports = (SHUFFLER.tables[name] for name in ("rounds", "clients", "reports"))
+    about = {"id": "a", "number": 1, "document": b"", "opened": 0.0, "state": "open", "digest": "", "arrived": 0}
+    names = [f"{place:02}" for place in range(40)]
+    with store.begin() as connection:
+        connection.execute(rounds.insert().values(**about))
+        connection.execute(clients.insert(), [{"id": name, "token_hash": name} for name in names])
+    for count, longest in ((4, 9_000), (40, 3_000)):  # in one array, and each by itself
+        batch, people, bodies = ["a"] * count, names[:count], [bytes([place]) * 1_000 for place in range(count)]
+        added = {
+            "taken_part": {"slot": batch, "client": people},
+            "reports": {"round": batch, "client": people, "body": bodies},
+            "seals": {"round": batch, "seal": people},
+        }
+        with store.begin() as connection, open(tmp_path / "messages", "w+b") as messages:
+            driver = connection.connection.driver_connection.pgconn
+            driver.trace(messages.fileno())
+            _TAKE.run(connection, added, round="a", count=count)
+            driver.untrace()
+            messages.seek(0)
+            lengths = [int(length) for length in re.findall(rb"^[^\t]*\tF\t(\d+)\t", messages.read(), re.MULTILINE)]
+            kept = connection.execute(reports.select().order_by(reports.c.client)).all()
+            assert [bytes(row.body) for row in kept] == bodies
+            assert connection.execute(rounds.select()).one().arrived == count
+            assert 1_000 < max(lengths) < longest
+            for table in ("taken_part", "reports", "seals"):
+                connection.execute(SHUFFLER.tables[table].delete())
+    store.close()
+
+
+@needs_postgres
 def test_a_role_waits_for_a_database_that_is_starting_and_names_one_that_stays_away(monkeypatch):
     with postgres_server() as server:
         url = server("late")
@@ -305,3 +344,47 @@ def test_a_role_waits_for_a_database_that_is_starting_and_names_one_that_stays_a
             assert tried.wait(PATIENCE)  # refused once, and asked again
             server.start()
             opening.result().close()
+
+
+# --- the process that forks workers, killed
+
+WORKERS = """
+import os, sys, time
+from croupier.cli.processes import end_with_parent, workers_context
+
+def work():
+    end_with_parent()
+    print(os.getpid(), os.getppid(), flush=True)
+    time.sleep(600)
+
+if __name__ == "__main__":
+    context = workers_context()
+    one = context.Process(target=work, daemon=True)
+    one.start()
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux alone")
+@pytest.mark.parametrize("killed", ["parent", "forks"])
+def test_workers_end_with_whoever_would_replace_them_or_tell_of_their_end(tmp_path, killed):
+    """Without whoever forks, the parent takes its workers for dead and starts others: those before must not stay beside them."""
+    (tmp_path / "workers.py").write_text(WORKERS)
+    command = [sys.executable, tmp_path / "workers.py"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        worker, forks = map(int, parent.stdout.readline().split())
+        assert is_running(worker)
+        os.kill(forks if killed == "forks" else parent.pid, signal.SIGKILL)
+        try:
+            soon(lambda: not is_running(worker))
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
+            parent.kill()
+
+
+def is_running(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

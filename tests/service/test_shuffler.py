@@ -315,6 +315,23 @@ def test_patience_counts_from_the_opening_of_a_round_across_a_restart(make_world
     assert sizes(world) == (0, 9)
 
 
+def test_a_thread_that_reads_a_round_is_not_given_the_next_one_that_another_thread_reads(make_world):
+    world = make_world()
+    shuffler, documents = world.shuffler(), [round_of(world, number) for number in (1, 2)]
+
+    class Overtaken(bytes):
+        """Stored words; while they are compared with those that are known, another thread reads the next round."""
+
+        def __ne__(self, other):
+            shuffler._open = documents[1].to_bytes(), documents[1]
+            return bytes.__ne__(self, other)
+
+        __hash__ = bytes.__hash__
+
+    assert shuffler._document(documents[0].to_bytes()).digest == documents[0].digest
+    assert shuffler._document(Overtaken(documents[0].to_bytes())).digest == documents[0].digest
+
+
 def test_closing_late_does_nothing_without_a_round_or_a_task(make_world):
     world = make_world(interactivity="full", users=12, honest=0.75, patience=0.0)
     world.shuffler().close_late()

@@ -81,12 +81,13 @@ def workers_context(*preloaded: str) -> Any:
 
 
 def end_with_parent() -> None:
-    """A worker ends when the process that asked for it is gone, even if killed."""
-    parent = multiprocessing.parent_process()
+    """A worker ends when the process that asked for it is gone, even if killed; or that which forked it, without which the first
+    takes it for dead, and replaces it."""
+    parent, forked_by = multiprocessing.parent_process(), os.getppid()
 
     def watch() -> None:
-        if parent is not None:
-            parent.join()
+        while parent is not None and parent.is_alive() and os.getppid() == forked_by:
+            parent.join(1.0)
         os._exit(0)
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends us

@@ -60,6 +60,8 @@ _PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 _MAKING = int.from_bytes(b"tables")
 # Milliseconds for which a transaction waits for another one.
 _BUSY = 10_000
+# Bytes up to which new rows are one array: it travels as text of twice the length, of which PostgreSQL takes a gigabyte at most.
+_MOST_IN_ARRAYS = 1 << 21
 
 
 def role_tables() -> MetaData:
@@ -264,7 +266,8 @@ class Statement:
 
 
 class Additions:
-    """New rows of several tables, by columns, and a change that goes with them: one statement where the database has arrays."""
+    """New rows of several tables, by columns, and a change that goes with them: one statement where the database has arrays, and
+    these are short."""
 
     def __init__(self, tables: Sequence[Table], then: Update) -> None:
         self._each, self._then = {table.name: Statement(insert(table)) for table in tables}, Statement(then)
@@ -272,14 +275,17 @@ class Additions:
 
     def run(self, connection: Connection, rows: dict[str, dict[str, Sequence[Any]]], **values: Any) -> None:
         """Add the rows whose values are these, by table and column."""
-        if connection.dialect.name == "postgresql":
+        by_column = [column for columns in rows.values() for column in columns.values()]
+        length = sum(len(value) for column in by_column for value in column if isinstance(value, bytes))
+        if connection.dialect.name == "postgresql" and length <= _MOST_IN_ARRAYS:
             arrays = {f"{table}_{name}": column for table, columns in rows.items() for name, column in columns.items()}
             self._all.run(connection, **arrays, **values)
             return
         for table, columns in rows.items():
             text, places = self._each[table].text(connection)
+            each: Any = zip(*[columns[name] for name in places or columns], strict=True)
             with _by_driver(connection) as cursor:
-                cursor.executemany(text, zip(*[columns[name] for name in places or ()], strict=True))
+                cursor.executemany(text, each if places is not None else [dict(zip(columns, row, strict=True)) for row in each])
         self._then.run(connection, **values)
 
 

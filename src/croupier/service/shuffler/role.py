@@ -254,10 +254,11 @@ class ShufflerRole:
         return None if row is None else self._document(row.document)
 
     def _document(self, stored: bytes) -> Document:
-        """The document of the open round, read once."""
-        if self._open is None or self._open[0] != stored:
-            self._open = stored, Document.from_bytes(stored)
-        return self._open[1]
+        """The document of the open round, read once; another thread may read that of the next round meanwhile."""
+        known = self._open
+        if known is None or known[0] != stored:
+            known = self._open = stored, Document.from_bytes(stored)
+        return known[1]
 
     def _round(self, document: Document, task: Task) -> TaskRound:
         """A round of the task, read once."""

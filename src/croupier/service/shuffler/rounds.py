@@ -462,11 +462,9 @@ _BEFORE = Statement(
         ),
     )
 )
-_FIRST = Statement(
-    select(rounds.c.id, rounds.c.document, rounds.c.batch, rounds.c.opened)
-    .where(rounds.c.state == bindparam("in_state", type_=String))
-    .order_by(rounds.c.number)
-)
+# One row alone is found: PostgreSQL would send the documents and batches of all blocks.
+_LEAST = select(func.min(rounds.c.number)).where(rounds.c.state == bindparam("in_state", type_=String)).scalar_subquery()
+_FIRST = Statement(select(rounds.c.id, rounds.c.document, rounds.c.batch, rounds.c.opened).where(rounds.c.number == _LEAST))
 _STATE_COLUMNS = select(rounds.c.state, rounds.c.arrived, rounds.c.opened).where(rounds.c.id == bindparam("round"))
 _STATE = Statement(_STATE_COLUMNS)
 _STATE_TO_CHANGE = Statement(_STATE_COLUMNS.with_for_update(key_share=True))  # what names the row may go on
@@ -480,7 +478,7 @@ class KnownRound(NamedTuple):
 
     id: str
     document: bytes
-    batch: bytes | None
+    batch: Any  # bytes once it is made
     opened: float
 
 

@@ -257,6 +257,9 @@ def clients_schema(path: Path) -> Schema:
 
 # Training: the gradients of a problem at theta, which is another one in every round.
 
+# Numbers of a person's rows that are in memory at a time: second moments have as many per row as pairs of columns.
+_MOST_NUMBERS = 1 << 22
+
 
 @dataclass(frozen=True)
 class TrainingQuery(TaskQuery):
@@ -324,8 +327,11 @@ class TrainingQuery(TaskQuery):
         """The mean of the rows' vectors; 0 where the analyzer's numbers make it overflow, so that an answer is sent."""
         if not self.blanks:
             self.problem.check_records(X, y)
+        some, rows = max(1, _MOST_NUMBERS // self.dim), len(X)
         with np.errstate(over="ignore", invalid="ignore"):
-            mean: Floats = query(X, y).mean(axis=0)
+            pieces = (query(X[at : at + some], y[at : at + some]).sum(axis=0) for at in range(0, rows, some))
+            alone = rows <= some or np.shape(y) != (rows,)  # which is refused
+            mean: Floats = query(X, y).mean(axis=0) if alone else np.asarray(sum(pieces) / rows)
         return mean if np.isfinite(mean).all() else np.zeros_like(mean)
 
     @cached_property
