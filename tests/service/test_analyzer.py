@@ -260,19 +260,18 @@ class Executioner:
     done: bool = False
 
     def watch(self, store: Database) -> None:
-        changed = threading.local()
+        before = threading.local()
         dead = threading.Event()  # for all of its threads
 
-        @event.listens_for(store.engine, "after_cursor_execute")
-        def note(connection, cursor, statement, *_):
-            changed.yes = getattr(changed, "yes", False) or statement.startswith(("INSERT", "UPDATE", "DELETE"))
+        @event.listens_for(store.engine, "begin")
+        def note(connection):
+            before.rows = connection.connection.driver_connection.total_changes  # SQLite's own count, whoever ran the statements
 
         @event.listens_for(store.engine, "commit")
         def kill(connection):
             if dead.is_set():
                 raise Killed
-            change, changed.yes = getattr(changed, "yes", False), False
-            if not change or self.done:
+            if self.done or connection.connection.driver_connection.total_changes == before.rows:
                 return
             self.changes += 1
             if self.changes == self.at:
