@@ -93,4 +93,11 @@ def holds(certificate):
 if __name__ == "__main__":
     with open(sys.argv[1]) as file:
         certificate = json.load(file)
-    print("delta <=", certificate["bounds"]["delta"][1], "holds" if holds(certificate) else "is NOT proved")
+    plan, epsilon = certificate["plan"], Fraction(certificate["epsilon"])
+    shown = float(epsilon) if float(epsilon) >= epsilon else epsilon
+    print(f"{plan['honest_users']} honest users, {plan['dim']} coordinates, {plan['rounds']} round(s), {plan['neighbours']}:")
+    if holds(certificate):
+        result = "holds"
+    else:
+        result = "is NOT proved" + (" (Theorem E, which this program does not know)" if "bend" in certificate["bounds"] else "")
+    print(f"epsilon {shown}, delta <= {certificate['bounds']['delta'][1]} {result}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import operator
 from collections.abc import Callable
@@ -86,6 +87,8 @@ def unreadable(name: str, path: object, problem: Exception, kind: str, remedy: s
     if isinstance(problem, FileNotFoundError):
         return ArgumentError(name, Found(f"names no file: {str(path)!r} does not exist"), kind, remedy)
     reason = getattr(problem, "strerror", None) or str(problem)
+    if isinstance(problem, json.JSONDecodeError):
+        reason = f"invalid JSON at line {problem.lineno}, column {problem.colno}"
     return ArgumentError(name, Found(f"names a file that cannot be read, {str(path)!r} ({reason})"), kind, remedy)
 
 

@@ -10,6 +10,8 @@ import pyarrow.csv as arrow_csv
 import pytest
 from helpers_cli import croupier
 
+from croupier.table import TableModel
+
 USERS = 2003
 
 
@@ -100,6 +102,19 @@ def test_fit_says_how_many_rounds_it_will_run_and_who_is_left_over(folder, inter
     assert "Training: " not in croupier(*command, "--json").stderr
 
 
+def test_an_option_that_is_no_number_is_named_with_its_value():
+    done = croupier("plan", "--epsilon", "strong", "--delta", "1e-6", "--users", "10", "--dim", "1")
+    assert done.returncode == 2
+    assert "'--epsilon': Input should be a valid number" in done.stderr
+    assert " It is 'strong'." in done.stderr
+
+
+def test_a_table_in_place_of_a_model_is_refused_by_name(folder):
+    done = croupier("predict", "plain.csv", "plain.csv")
+    assert done.returncode == 2
+    assert "MODEL names a file that cannot be read, 'plain.csv' (invalid JSON at line 1, column " in done.stderr
+
+
 def test_show_prints_json(folder):
     croupier("schema", "plain.csv", "--target", "ill", "-o", "facts.toml")
     lots = ("--rounds", "10", "--lots", "open")
@@ -111,7 +126,10 @@ def test_show_prints_json(folder):
     assert "epsilon" in shown["explained"]
     assert shown["classes"] == ["gesund", "krank"]
     assert "A positive coefficient speaks for krank, a negative one for gesund." in shown["explained"]
-    assert "Coefficients towards krank (against gesund)" in croupier("show", "model.json").stdout
+    text = croupier("show", "model.json").stdout
+    assert "Coefficients towards krank (against gesund)" in text
+    intercept = TableModel.load(folder / "model.json").estimator.intercept_[0]
+    assert ["(intercept)", f"{intercept:+.4g}"] in [line.split() for line in text.splitlines()]
     assert "few for" in croupier("fit", "plain.csv", "--schema", "facts.toml", "--epsilon", "0.1", "--force").stderr
 
 

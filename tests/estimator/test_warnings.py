@@ -91,8 +91,9 @@ def test_what_a_watcher_is_promised_is_said_before_anybody_is_asked():
     with pytest.warns(
         WeakPrivacyWarning,
         match=r"this fit has epsilon [23]\d.* at delta 1e-06: above 20.*--interactivity full.*with few people it is less accurate",
-    ):
+    ) as caught:
         model.fit(X, y)
+    assert {one.filename for one in caught} == {__file__}  # not a line of contextlib
     told = model.guarantee_.if_watched.epsilon(1e-6)
     assert told > 20
     gone = PrivacyAccount(epsilon=0.1, delta=1e-6)

@@ -272,7 +272,15 @@ def check(folder, certificate):
 
 def test_a_reader_can_check_a_certificate(tmp_path):
     proof = plan_sum(epsilon=1.0, delta=1e-6, users=200, dim=5, honest=0.9).prove()
-    assert check(tmp_path, json.loads(proof.to_json())) == f"delta <= {proof.delta.upper} holds\n"
+    plan_said, found = check(tmp_path, json.loads(proof.to_json())).splitlines()
+    assert plan_said == "180 honest users, 5 coordinates, 1 round(s), replace-one:"
+    assert found == f"epsilon 1.0, delta <= {proof.delta.upper} holds"
+
+
+def test_the_checker_says_that_it_does_not_know_theorem_e(tmp_path):
+    certificate = plan_sum(epsilon=1.0, delta=1e-6, users=10, dim=100).prove().to_dict()
+    assert "bend" in certificate["bounds"]
+    assert check(tmp_path, certificate).endswith(" is NOT proved (Theorem E, which this program does not know)\n")
 
 
 ENCODINGS = {
@@ -291,7 +299,7 @@ def test_the_checker_finds_out_how_far_encodings_are_apart(holds, tmp_path, enco
     assert (plan.range is not None) == encoding.startswith("rotated")
     proof = plan.prove()
     certificate = proof.to_dict()
-    assert check(tmp_path, certificate) == f"delta <= {proof.delta.upper} holds\n"
+    assert check(tmp_path, certificate).endswith(f"{plan.neighbours}:\nepsilon 1.0, delta <= {proof.delta.upper} holds\n")
     assert proof.shift == pytest.approx(Fraction(plan.encoded_shift(plan.levels)) * SHIFT_FACTOR, rel=1e-15)
     assert not holds(certificate | {"shift": str(proof.shift * (1 - Fraction(1, 10**30)))})
     assert not holds(certificate | {"dim": certificate["dim"] - 1})

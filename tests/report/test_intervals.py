@@ -28,9 +28,9 @@ def models(people):
     X, label, target = people
     ranges = [(0.0, 100.0), (0.0, 200.0)]
     return [
-        ShuffleLogit(epsilon=4.0, classes=[False, True], method="moments").fit(X, label),
-        ShuffleLinearRegression(epsilon=4.0, target_range=(0, 100), method="moments").fit(X, target),
-        ShuffleLinearRegression(epsilon=4.0, target_range=ranges).fit(X, np.column_stack([target, 2 * target])),
+        ShuffleLogit(epsilon=4.0, classes=[False, True], method="moments", random_state=1).fit(X, label),
+        ShuffleLinearRegression(epsilon=4.0, target_range=(0, 100), method="moments", random_state=1).fit(X, target),
+        ShuffleLinearRegression(epsilon=4.0, target_range=ranges, random_state=1).fit(X, np.column_stack([target, 2 * target])),
     ]
 
 

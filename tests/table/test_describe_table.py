@@ -46,6 +46,19 @@ def written(folder, name="people.csv", count=3_000, seed=0, change=None):
     return path
 
 
+@pytest.mark.parametrize(("epsilon", "hidden"), [(1.0, False), (0.2, True)])
+def test_the_quantiles_beside_a_range_lie_in_it(tmp_path, epsilon, hidden):
+    """Where noise hides the tails, the 95 % quantile beside a range contradicted it."""
+    guess = TableGuess.from_toml(GUESS)
+    for seed in range(5):
+        schema, notes = schema_from(describe_table(written(tmp_path), guess, epsilon=epsilon, seed=seed), guess)
+        for name, column in schema.columns.items():
+            figures, noisy, _ = notes[name].partition("; noise hides those further out")
+            assert bool(noisy) == hidden
+            first, _, last = (float(part.split()[2]) for part in figures.split(", "))
+            assert column.low <= first <= last <= column.high
+
+
 def test_a_described_schema_has_ranges_that_fit_the_data(tmp_path):
     guess = TableGuess.from_toml(GUESS)
     schema, notes = schema_from(describe_table(written(tmp_path), guess, epsilon=1.0, seed=0), guess)

@@ -273,6 +273,8 @@ def main() -> None:
             typer.echo(said)
             sys.exit(0)
         said += "" if said.endswith((".", "?")) else "."
+        for problem in getattr(error.__context__, "errors", list)()[:1]:  # pydantic's, which tell the value apart from the text
+            said += f" It is {problem['input']!r}."
         _refuse(f"{said} See croupier --help, or croupier COMMAND --help.")
     except ModuleNotFoundError as error:
         if error.name == "flint":

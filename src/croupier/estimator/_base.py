@@ -630,7 +630,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
 def warn_caller(text: str, category: type[Warning]) -> None:
     """A warning about the line that called us, however deep in this package we are."""
     level = 2
-    while level < 20 and sys._getframe(level - 1).f_globals.get("__name__", "").startswith("croupier."):
+    while level < 20 and sys._getframe(level - 1).f_globals.get("__name__", "").startswith(("croupier.", "contextlib")):
         level += 1
     warnings.warn(text, category, stacklevel=level)
 

@@ -247,6 +247,12 @@ def honest_users(needed: int, users: int, who: str = "users") -> str:
     return f"all {users:,} {who}" if needed >= users else f"at least {needed:,} of {users:,} {who}"
 
 
+def of_records(invalid: str | None) -> str:
+    """`RECORDS` under a heading that says already what it is about."""
+    said = RECORDS.get(invalid or "refuse", RECORDS["refuse"]).partition(": ")[2]
+    return said[0].upper() + said[1:]
+
+
 def brief(epsilon: Any, delta: Any, neighbours: str) -> str:
     """A promise in a few words; parameters that nobody has checked yet are printed as they are."""
     return f"epsilon = {loss(epsilon)}, delta = {loss(delta)}, neighbours {neighbours}"

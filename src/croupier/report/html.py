@@ -551,7 +551,7 @@ def _assumed(shown: _Shown) -> str:
         f"<b>The others.</b> {unbroken(shown.promise.crowd)}",
         "<b>A person</b> is one row, or all rows to which groups gave the same name. For someone who is in the data "
         "under two names, epsilon doubles, and delta grows.",
-        f"<b>The records.</b> {escape(words.RECORDS.get(shown.invalid, words.RECORDS['refuse']))}",
+        f"<b>The records.</b> {escape(words.of_records(shown.invalid))}",
         f"<b>The machines.</b> {escape(words.MACHINES)}",
         "<b>The public facts</b> below were chosen without looking at the data"
         + (", except for those named at the top." if shown.not_covered else "."),

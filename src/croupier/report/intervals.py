@@ -238,7 +238,7 @@ def _assumed(model: Any, facts: Mapping[str, str]) -> str:
         f"<b>The shuffler.</b> {escape(words.SHUFFLER)}",
         *([f"<b>The lots.</b> {escape(words.LOTS)}"] if promise.watched else []),
         f"<b>The others.</b> {unbroken(promise.crowd)}",
-        f"<b>The records.</b> {escape(words.RECORDS.get(stated.invalid, words.RECORDS['refuse']))}",
+        f"<b>The records.</b> {escape(words.of_records(stated.invalid))}",
         f"<b>The machines.</b> {escape(words.MACHINES)}",
         f"<b>Once.</b> {escape(words.ONCE)}",
     ]

@@ -191,6 +191,10 @@ def coefficient_lines(estimator: Any, schema: Schema) -> list[str]:
     if weights.shape[1] != len(names):  # of a map's features: they have no names
         return []
     kept = np.argsort(-np.abs(weights).max(axis=0), kind="stable")[:_MOST_LINES].tolist()
+    more = [f"{len(names) - len(kept):,} smaller ones are not shown."] if len(kept) < len(names) else []
+    if getattr(estimator, "fit_intercept", False):
+        kept.append(len(names))
+        names, weights = (*names, "(intercept)"), np.column_stack([weights, np.ravel(estimator.intercept_)])
     width = max(len(names[i]) for i in kept)
     rows = f": {facts}" if (facts := schema_facts(schema).get("rows")) else ""
     classes = [str(one) for one in getattr(estimator, "classes_", [schema.target.column])]
@@ -201,7 +205,6 @@ def coefficient_lines(estimator: Any, schema: Schema) -> list[str]:
     else:
         told = [f"{weights[0, i]:+.4g}" for i in kept]
         head = f"Coefficients towards {of}{f' (against {classes[0]})' if len(classes) == 2 else ''}, per unit of a row{rows}"
-    more = [f"{len(names) - len(kept):,} smaller ones are not shown."] if len(kept) < len(names) else []
     return [f"{head}. They have no error bars.", *(f"  {names[i]:{width}} {one}" for i, one in zip(kept, told, strict=True)), *more]
 
 

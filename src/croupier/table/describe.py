@@ -389,10 +389,11 @@ def _check_people(query: Summaries, people: int, **budget: Any) -> None:
     noise = max(numbers, default=0.0)
     said = f"noise is up to {min(noise, 9.99):.0%} of the people in every quantile of {len(blank)} columns"
     if noise >= _USELESS:
+        least = math.ceil(people * noise / _USELESS)  # the sum's noise hardly depends on how many people share it
         remedy = (
             f"With so few, {said}: ranges would be noise. Ask more people, fewer columns, or a larger epsilon. Nobody was asked."
         )
-        raise ArgumentError("people", people, f"more for epsilon {budget['epsilon']:g}", remedy)
+        raise ArgumentError("people", people, f"about {least:,} or more for epsilon {budget['epsilon']:g}", remedy)
     if noise > _ROUGH:
         text = f"{people:,} people are few for epsilon {budget['epsilon']:g}: {said}. Ranges will be rough: check them."
         warnings.warn(text, TableWarning, stacklevel=3)
@@ -540,7 +541,9 @@ def schema_from(description: Description, guess: TableGuess) -> tuple[Schema, di
             notes[name] = f"{odd}. If it is text, list its levels."
             continue
         low, high, scale = range_of(summary)
-        notes[name] = f"5 % {summary.quantile(0.05):.4g}, 50 % {summary.quantile(0.5):.4g}, 95 % {summary.quantile(0.95):.4g}"
+        end = max(0.05, summary.tail)  # further out are figures of noise, which contradict the range
+        notes[name] = ", ".join(f"{100 * q:.3g} % {summary.quantile(q):.4g}" for q in (end, 0.5, 1 - end))
+        notes[name] += "" if end == 0.05 else "; noise hides those further out"
         notes[name] += "" if not _is_there(summary.missing) else f"; {summary.missing.value:.1%} missing"
         if name == guess.target:
             target = Target(name, range=(low, high))

@@ -261,7 +261,7 @@ class TableModel:
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, json.JSONDecodeError) as problem:
-            raise unreadable("MODEL", path, problem, "a model file", remedy) from None
+            raise unreadable("MODEL", path, problem, "a model in JSON", remedy) from None
         return cls.from_dict(values, path)
 
     @classmethod

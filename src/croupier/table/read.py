@@ -76,9 +76,10 @@ def shown(separator: str) -> str:
 
 _MEND = "Correct the file, or fetch it again; nobody was asked."
 _ENCODING = "State its encoding (--encoding cp1252 is common for files from Windows), or save it as UTF-8; nobody was asked."
+_TEXTS = "For texts, declare levels or classes. Nobody was asked."
 _DECIMAL = {
-    ".": "Correct the file; if it writes 1,5 for one and a half, add --decimal ,. Nobody was asked.",
-    ",": "Correct the file; if it writes 1.5 for one and a half, remove --decimal. Nobody was asked.",
+    ".": f"Correct the file; if it writes 1,5 for one and a half, add --decimal ,. {_TEXTS}",
+    ",": f"Correct the file; if it writes 1.5 for one and a half, remove --decimal. {_TEXTS}",
 }
 _DATE = "It looks like a date: write a number, such as the year, or leave the column out. Nobody was asked."
 _QUOTE, _LINE_FEED, _RETURN = b'"\n\r'
