@@ -7,7 +7,7 @@ import logging
 import sqlite3
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,12 +18,15 @@ from croupier.cli import main
 from croupier.cli.terminal import clock_text, duration, least_seconds, length_line, usual_wait
 from croupier.service.analyzer.dashboard import NOISE_ALONE, is_noise_alone, mean_of, noise_words
 from croupier.service.analyzer.task_file import TaskFile
+from croupier.service.net.registry import front_app
+from croupier.service.net.server import Served, development_certificate
 from croupier.service.wire.task import Answered
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "service"))
 
 from helpers_roles import soon  # noqa: E402
+from helpers_tasks import Analyzer, Service  # noqa: E402
 from test_page import World, person  # noqa: E402
 
 EXAMPLE = TaskFile.load(ROOT / "examples" / "deploy" / "task.toml").task()
@@ -102,6 +105,34 @@ def test_a_task_that_nobody_came_to_does_not_end_well_in_silence(tmp_path, caplo
     with caplog.at_level(logging.WARNING, logger="croupier"), world.running():
         soon(lambda: world.model is not None and "no client sent a report in the whole task" in caplog.text)
         assert is_noise_alone(world.task, world.answered)
+
+
+@pytest.mark.process
+@pytest.mark.filterwarnings("ignore:Exception in thread croupier analyzer")  # the port is taken
+def test_a_rehearsal_with_a_wrong_key_or_certificate_says_so_at_once(tmp_path, run):
+    """Otherwise it ends well and in silence with nothing sent, or tries for ten minutes what cannot succeed."""
+    tokens, data = tmp_path / "tokens", tmp_path / "people.csv"
+    tokens.write_text("one\ntwo\n")
+    data.write_text("age\n1\n2\n")
+    own, other = development_certificate(tmp_path / "own"), development_certificate(tmp_path / "other")
+    words = ["join", "--rehearse", str(tokens), "--data", str(data), "--dir", str(tmp_path / "join")]
+    with ExitStack() as stack:
+        analyzer, service = Analyzer(tmp_path / "ann", stack), Service(tmp_path, stack)
+        service.enrol(12, tmp_path)
+        service.ask(analyzer, "one", 12)
+        soon(lambda: service.host.app("one"))
+        web = stack.enter_context(Served(front_app("shuffler", service.host, service.host.people), tls=own))
+        words += ["--shuffler", web.url]
+        code, said = run([*words, "--analyzer-key", "11" * 32, "--ca", str(own[0])])
+        assert (code, "no task of an analyzer that you know is running here" in said) == (2, True)
+        assert "Check --analyzer-key" in said
+        code, said = run([*words, "--analyzer-key", "abcd", "--ca", str(own[0])])
+        assert (code, "--analyzer-key" in said, "64 hex digits" in said) == (2, True, True)
+        code, said = run([*words, "--analyzer-key", analyzer.key, "--ca", str(other[0])])
+        assert (code, "its certificate is not trusted" in said, "--ca" in said, "Retrying" in said) == (1, True, True, False)
+        port = web.url.rpartition(":")[2]
+        code, said = run(["serve", "analyzer", "--dir", str(tmp_path / "second"), "--dev", "--port", port])
+        assert (code, f"--port = {port} is not allowed: it must be one that can be opened on 127.0.0.1" in said) == (2, True)
 
 
 @pytest.mark.process

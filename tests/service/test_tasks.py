@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import urllib.request
 from contextlib import ExitStack
 from functools import partial
 
@@ -67,6 +68,11 @@ def test_people_who_enrol_once_take_part_in_many_tasks_within_their_budgets_and_
             soon(lambda: service.ended(name))  # noqa: B023
             assert analyzer.ones(name) == service.expected(name)
             assert (analyzer.folder / "tasks" / name / "answer.json").is_file()
+            soon(lambda: name not in analyzer.host._served)  # noqa: B023
+            for path in ("", "answer"):  # the pages stay
+                with urllib.request.urlopen(f"{analyzer.url}/tasks/{name}/{path}", timeout=60) as page:
+                    assert "default-src 'none'" in page.headers["Content-Security-Policy"]
+                    assert b"<html" in page.read()
         for person in service.people:
             entries = person.budget.entries()
             assert len(person.answers) <= len(entries) <= (tasks // 2 if person.number < poor else tasks)

@@ -260,7 +260,7 @@ def _health(role: str, answer: HttpAnswer) -> Iterator[Symptom]:
 
 def _task(role: str, answer: HttpAnswer, key: Ed25519PublicKey | None, tasks: dict[str, Task]) -> Iterator[Symptom]:
     if answer.status != 200 or not answer.body:
-        remedy = "Start the analyzer with a task and the shuffler with its address, and check that enough people are enrolled."
+        remedy = "Add a task to both; if it was added, `croupier serve task list` and the shuffler's log say why it does not begin."
         yield Symptom(role, "task", "warn", answer.body.decode("utf-8", "replace").strip() or "none yet", remedy)
         return
     if key is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -124,6 +125,8 @@ def join(  # noqa: PLR0912  (a table of what may be asked)
     if shuffler is None or not analyzer_key or not given["--data"]:
         missing = next(name for name, value in given.items() if not value)
         raise ArgumentError(missing, None, "given", "croupier join --help explains each option.")
+    for key in analyzer_key:
+        public_key("--analyzer-key", key)
     secret = token or (opened.code if opened else None) or os.environ.get("CROUPIER_TOKEN")
     if not secret and rehearse is None and not tasks:
         raise ArgumentError("--token", None, "given, or in CROUPIER_TOKEN", "Ask the shuffler's operator for one.")
@@ -374,6 +377,7 @@ def _table_query(task: Task, data: Path) -> TaskQuery:
 
 # Answers, or none, after which asking again may help.
 _LATER = (None, 409, 429, 500, 502, 503, 504)
+_NO_KNOWN_TASK = "no task of an analyzer that you know is running here; nothing was sent"
 # People of a rehearsal who talk at the same time.
 _TALKING = 8
 
@@ -385,11 +389,13 @@ def patiently(ask: Callable[[], T], deadline: float) -> T:
         try:
             return ask()
         except ServerError as problem:
-            if problem.status not in _LATER or time.monotonic() >= deadline:
+            hopeless = isinstance(problem.__context__, ssl.SSLCertVerificationError)
+            if hopeless or problem.status not in _LATER or time.monotonic() >= deadline:
                 raise
             if pause == _PAUSE:
                 cause = f"{problem.status or 'nothing'}: {str(problem).strip()}"
-                say(messages(), f"The shuffler answered {cause}. Retrying for {duration(deadline - time.monotonic())}.")
+                why = " If this lasts, its operator's log says why." if problem.status == 503 else ""
+                say(messages(), f"The shuffler answered {cause}. Retrying for {duration(deadline - time.monotonic())}.{why}")
             time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
             pause = min(1.2 * pause, _LONGEST_PAUSE)
 
@@ -457,7 +463,7 @@ class TasksAt:
         """Take part in all tasks within the limits, at the same time; in their order, until the budget allows no more."""
         tasks = self.tasks(names)
         if not tasks:
-            raise Stopped("no task of an analyzer that you know is running here; nothing was sent", 0)
+            raise Stopped(_NO_KNOWN_TASK, 0)
         if len(tasks) == 1:
             take_part(self._client(tasks[0], token, budget))
             return
@@ -512,8 +518,14 @@ class TasksAt:
     def rehearse(self, names: Sequence[str], tokens: Path, data: Path, dialect: Dialect) -> None:
         """Take part as many synthetic people, one row of a table each: answers leave when ready, and each person has a ledger."""
         people = tokens.read_text().split()
-        say(messages(), f"{len(people):,} people of {tokens} take part with one row of {data} each; use synthetic records only.")
-        for one in self.tasks(names):
+        say(
+            messages(),
+            f"{len(people):,} people, the tokens of {tokens}, take part with one row of {data} each: use synthetic records only.",
+        )
+        tasks = self.tasks(names)
+        if not tasks:
+            raise Stopped(f"{_NO_KNOWN_TASK}. Check --analyzer-key, which must be the analyzer's", 2)
+        for one in tasks:
             clients = [
                 Client(one.address, token, one.key, folder=one.folder / "rehearsal" / str(place), at_once=True, **self.options)
                 for place, token in enumerate(people)

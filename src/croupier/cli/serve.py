@@ -382,7 +382,7 @@ def plan(
         typer.echo(json.dumps(whole_time | plain | {"plan": dict(all_plan_words(asked))}, indent=2))
         return
     rows = [["time", length_line(asked)], ["people", f"{asked.users:,}; enrol that many before the shuffler hears of the task"]]
-    rows += [["--smallest", f"at most {hidden_among(asked):,}, or the shuffler refuses the task"]]
+    rows += [["--smallest", f"at most {hidden_among(asked):,}, or the shuffler, whose default is 100, refuses the task"]]
     rows += [["bytes", f"{sizes['report']:,} per report, {sizes['batch']:,} per batch"], *all_plan_words(asked)]
     shown = Table(box=None, pad_edge=False, show_header=False)
     rows.append(["promise", promise["proved"]])

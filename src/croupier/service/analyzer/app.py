@@ -30,7 +30,7 @@ from starlette.types import ASGIApp
 from ...files import write_whole
 from ..net.database import Database
 from ..net.registry import KEEP_DAYS, Keyring, Operator, RegisteredTask, Registry, TaskState, check_name
-from ..net.server import Loop, TurnOutcome, document_answer, hand_over, refusal_answer, role_app
+from ..net.server import Careful, Loop, TurnOutcome, document_answer, hand_over, refusal_answer, role_app
 from ..wire.documents import Document, WireError, hex_of
 from ..wire.task import RefusedError, Task, TaskEndedError
 from .dashboard import POLICY, Dashboard, page
@@ -219,7 +219,7 @@ class AnalyzerHost:
         self.registry = Registry(self.store, folder, clock)
         self._keys = Keyring(folder)
         self._served: dict[str, HostedTask] = {}
-        self._over: dict[str, RefusedError] = {}
+        self._over: dict[str, ASGIApp] = {}
         self._lock = threading.Lock()
         self.loop = Loop("tasks", self.turn, pause=_LOOK, longest=_LONGEST_LOOK)
 
@@ -244,7 +244,9 @@ class AnalyzerHost:
     def app(self, name: str) -> ASGIApp | RefusedError:
         """A task's app, or why there is none."""
         one = self._served.get(name)
-        return one.app if one is not None else self._over.get(name, RefusedError(404, f"no task {name}"))
+        if one is not None:
+            return one.app
+        return self._over.get(name) or RefusedError(404, f"no task {name}")
 
     def only(self) -> str | None:
         """The name of the only task that is served."""
@@ -303,7 +305,8 @@ class AnalyzerHost:
                 return
             one.population.store.close()
             del self._served[row.name]
-        self._over[row.name] = RefusedError(410, "this task has ended")
+        if row.name not in self._over:
+            self._over[row.name] = _ended_app(self.registry.folder(row.name))
         if self.registry.due(row, self._keep_days):
             self.registry.delete(row.name, keep=lambda file: not file.name.startswith(_WORKING))
             log.info("what was stored of task %s was deleted, %g days after its end; its results stay", row.name, self._keep_days)
@@ -359,6 +362,33 @@ class AnalyzerHost:
                 last = time.monotonic() + _LINGER
         if not one.stopped.is_set() or population.ending.wait(0, one.stopped):
             self.registry.change(name, TaskState.ENDED, why=why)
+
+
+def _ended_app(folder: Path) -> ASGIApp:
+    """What is left of a task that has ended: its pages, as long as its folder has them."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+
+    def saved(file: Path, policy: str) -> Response:
+        if not file.is_file():
+            return refusal_answer(410, "this task has ended")
+        return HTMLResponse(file.read_bytes(), headers={"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"})
+
+    @app.get("/")
+    def run() -> Response:
+        return saved(folder / "run.html", POLICY)
+
+    @app.get("/answer")
+    def answer() -> Response:
+        output = tomllib.loads((folder / "task.toml").read_text(encoding="utf-8")).get("output", "answer.json")
+        return saved(folder / Path(output).with_suffix(".html").name, ANSWER_POLICY)
+
+    @app.get("/{rest:path}")
+    @app.post("/{rest:path}")
+    def over(rest: str) -> Response:
+        return refusal_answer(410, "this task has ended")
+
+    app.add_middleware(Careful)
+    return app
 
 
 def add_files(registry: Registry, keys: Keyring, name: str, files: Mapping[str, Any], operator: Operator | None = None) -> Task:

@@ -101,6 +101,11 @@ class Server:
                 good = 200 <= response.status < 300
                 data = response.read(MOST_DOCUMENT_BYTES + 1 if good else _MOST_REASON_BYTES)
                 missing, rest = response.length, response.will_close or not response.isclosed()
+            except ssl.SSLCertVerificationError as problem:
+                self._kept.close()
+                raise ServerError(
+                    None, f"its certificate is not trusted ({problem.verify_message}); name its authority by --ca"
+                ) from None
             except (OSError, http.client.HTTPException, ValueError) as problem:
                 self._kept.close()
                 raise ServerError(None, str(problem) or type(problem).__name__) from None

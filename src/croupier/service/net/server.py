@@ -652,7 +652,7 @@ class Served:
             config.ssl.num_tickets = 0
             config.ssl.options |= ssl.OP_NO_TICKET
         TimeoutProtocol.most_connections = room_for_connections()
-        self._app, self._server, self._host = app, ClosingServer(config), host
+        self._app, self._server, self._host, self._port = app, ClosingServer(config), host, port
         self._scheme = "http" if tls is None else "https"
         sockets = [shared_socket(host, port)] if shared else None  # otherwise the server opens its own
         self._thread = threading.Thread(target=self._server.run, args=(sockets,), name=app.title, daemon=True)
@@ -666,7 +666,8 @@ class Served:
         self._thread.start()
         while not self._server.started:
             if not self._thread.is_alive():
-                raise OSError(f"the port on {self._host} could not be opened")
+                remedy = "The log says why; if another process uses it, stop that one or take another port."
+                raise ArgumentError("--port", self._port, f"one that can be opened on {self._host}", remedy)
             threading.Event().wait(0.01)
         return self
 

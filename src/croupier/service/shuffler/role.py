@@ -209,7 +209,10 @@ class ShufflerRole:
             raise WireError("a task for another shuffler")
         smallest = hidden_among(task)
         if smallest < self._smallest:
-            raise WireError(f"a task with batches of {smallest} users; this shuffler makes none of less than {self._smallest}")
+            raise WireError(
+                f"a task with batches of {smallest} users; this shuffler makes none of less than {self._smallest}: start it with "
+                f"--smallest {smallest}, or plan fewer rounds or more users"
+            )
         with self.store.begin() as connection:
             if self.store.keep_task(connection, task.id, document):
                 draw_lots(connection, task)

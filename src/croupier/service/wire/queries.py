@@ -445,7 +445,9 @@ def check_coordinates(problem: Problem, schedule: Schedule) -> None:
     """Refuse rounds whose coordinates a document could not state."""
     if any(phase.algorithm == "moments" for phase in schedule.phases) and 8 * problem.features**2 > _MOST_CHARACTERS:
         most = math.isqrt(_MOST_CHARACTERS // 8)
-        raise ArgumentError("rule", "whitened", f"another one for over {most} columns in a deployed task", 'Use rule = "plain".')
+        raise ArgumentError(
+            "rule", "whitened", f"'plain' for over {most} columns in a deployed task", "Leave it out, or change it."
+        )
 
 
 def coordinates_to_dict(coordinates: Coordinates) -> dict[str, str]:
