@@ -622,7 +622,8 @@ def seen(world: World, clock: Clock, caplog) -> dict[str, object]:
     columns = [row[1] for row in world.rows("analyzer", "PRAGMA table_info(asked)")]
     rows = [dict(zip(columns, row, strict=True)) for row in world.rows("analyzer", "SELECT * FROM asked ORDER BY number")]
     kept = [{name: row[name] for name in columns if name not in HIDDEN | {"document"}} for row in rows]
-    words = [without_noise(json.loads(Document.from_bytes(row["document"]).text)) for row in rows]
+    # of a round's lots, the first has its document
+    words = [row["document"] and without_noise(json.loads(Document.from_bytes(row["document"]).text)) for row in rows]
     return {
         "sent to the analyzer, and when": sent,
         "every look": sorted(set(looks)),
