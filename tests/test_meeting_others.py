@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 import croupier as cr
 from croupier.files import Figures
 from croupier.privacy import Guarantee
-from croupier.privacy.allocation import Allocation
+from croupier.privacy._allocation import Allocation
 from croupier.protocol import SeededRandom
 
 dp_accounting = pytest.importorskip("dp_accounting")

@@ -67,13 +67,13 @@ def sources() -> Iterator[tuple[str, str]]:
 def test_the_samplers_are_found():
     names = {f"{function.__module__.rpartition('.')[2]}.{function.__name__}" for function in samplers()}
     assert names >= {
-        "sampling.fair_binomial",
-        "sampling.binomial",
-        "sampling.round_at_random",
-        "sampling.carry",
-        "sampling.round_ties",
-        "sampling.permutation",
-        "sampling.draw",
+        "_sampling.fair_binomial",
+        "_sampling.binomial",
+        "_sampling.round_at_random",
+        "_sampling.carry",
+        "_sampling.round_ties",
+        "_sampling.permutation",
+        "_sampling.draw",
         "_fused.added",
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 from collections import defaultdict
 from pathlib import Path
 
@@ -118,3 +119,20 @@ def test_no_two_classes_have_one_name():
                 homes[node.name].append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
     assert len(homes) > 100
     assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+
+
+# Commands and deployed roles: docs/protocol.md and the pages of the commands specify them, and they export nothing.
+UNEXPORTED = {"cli", "service"}
+
+
+@pytest.mark.parametrize("room", sorted({path.parent.name for path in PACKAGE.glob("*/__init__.py")} - UNEXPORTED))
+def test_a_module_exports_something_or_begins_with_an_underscore(room):
+    """So that "public" needs no list."""
+    front = importlib.import_module(f"croupier.{room}")
+    values = [getattr(front, name) for name in front.__all__]
+    homes = {getattr(value, "__module__", value.__name__).rpartition(".")[2] for value in values}
+    tree = ast.parse((PACKAGE / room / "__init__.py").read_text())  # a name without a module, and a module that gathers names
+    homes |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module}
+    plain = {path.stem for path in (PACKAGE / room).glob("*.py") if not path.stem.startswith("_")}
+    assert plain - homes == set(), "modules that export nothing: begin their names with _"
+    assert {home for home in homes if home.startswith("_")} == set(), "modules that export something: no _"

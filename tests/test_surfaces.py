@@ -49,7 +49,7 @@ from croupier.service.client.budget import BudgetLimit, DeviceBudget
 from croupier.service.client.client import Client
 from croupier.service.wire.queries import TrainingQuery
 from croupier.service.wire.task import RefusedTaskError, Task
-from croupier.statistics.holdout import HoldOut, Part
+from croupier.statistics._holdout import HoldOut, Part
 from croupier.table import Schema, TableModel
 from croupier.table.schema import Described
 from croupier.validation import ArgumentError
@@ -135,8 +135,9 @@ def together(*parts: dict[str, float | tuple[float, ...]]) -> Values:
 
 
 def proof(guarantee: Guarantee, epsilon: float | None = None, delta: float = 1e-6) -> Values:
-    """What a guarantee is printed as: at an epsilon, or at a delta."""
-    pair = (guarantee.epsilon(delta), delta) if epsilon is None else (epsilon, guarantee.delta(epsilon))
+    """What a guarantee is printed as: the pair that was asked for, which it must keep, or its epsilon at a delta."""
+    assert epsilon is None or guarantee.delta(epsilon) <= delta
+    pair = (guarantee.epsilon(delta) if epsilon is None else epsilon, delta)
     known = watched(guarantee, delta) if epsilon is None else {}
     return together(dict(zip(("epsilon", "delta"), pair, strict=True)), fields(guarantee), known)
 
@@ -266,7 +267,7 @@ def report(made: Made) -> Surface:
     text = page_words(html_report(model)).replace(f"{model.schedule_.phases[0].rounds} of ", "")
     return text, together(
         case.asked,
-        proof(model.guarantee_, case.epsilon),
+        proof(model.guarantee_, case.epsilon, case.delta),
         meaning(case.epsilon, case.delta, model.guarantee_),
         watched(model.guarantee_, case.delta),
         {"users": USERS if model.schedule_.secret_lots else (USERS, model.schedule_.phases[0].batch)},
@@ -275,7 +276,7 @@ def report(made: Made) -> Surface:
 
 def dashboard_values(made: Made) -> Values:
     guarantee, case = made.task.schedule.guarantee, made.case
-    return together(case.asked, proof(guarantee, case.epsilon), meaning(case.epsilon, case.delta, guarantee))
+    return together(case.asked, proof(guarantee, case.epsilon, case.delta), meaning(case.epsilon, case.delta, guarantee))
 
 
 def dashboard(made: Made) -> Surface:
@@ -326,7 +327,7 @@ def audit_command(made: Made, *options: str) -> Surface:
         return text, together(plan_values(plan), {"mu": plan.mu})
     text = re.sub(r"The game shows .*? rate of \S+", "", text)
     text = re.sub(r"│ (?:delta|mu) [^ ]+ +│ (?=delta|mu)", "", text)
-    return text, proof(plan.guarantee, made.case.epsilon)
+    return text, together(proof(plan.guarantee, made.case.epsilon, made.case.delta), {"delta": plan.certified_delta})
 
 
 def paper_plan(made: Made) -> Surface:
@@ -334,7 +335,7 @@ def paper_plan(made: Made) -> Surface:
     case, rounds = made.case, 3
     plan = plan_sum(epsilon=case.epsilon, delta=case.delta, users=USERS, dim=3, rounds=rounds, calibration="paper")
     guarantee = plan.guarantee
-    values = together({"epsilon": case.epsilon, "delta": (case.delta, guarantee.delta(case.epsilon))})
+    values = together({"epsilon": case.epsilon, "delta": case.delta})
     return str(plan), together(values, {"pure epsilon": guarantee.pure_epsilon, "slack": guarantee.slack})
 
 
@@ -519,7 +520,10 @@ SURFACES: dict[str, Callable[[Made], Surface]] = {
         made.model.guarantee_.to_json(),
         together(all_fields(made.model.guarantee_), {"pure epsilon": 0.0}),
     ),
-    "print(plan)": lambda made: (str(made.plan), together(made.case.asked, proof(made.plan.guarantee, made.case.epsilon))),
+    "print(plan)": lambda made: (
+        str(made.plan),
+        together(made.case.asked, proof(made.plan.guarantee, made.case.epsilon, made.case.delta)),
+    ),
     "print(plan), the paper's": paper_plan,
     "print(schedule)": lambda made: (
         str(made.model.schedule_),
@@ -551,7 +555,7 @@ SURFACES: dict[str, Callable[[Made], Surface]] = {
     "croupier fit": lambda made: (
         made.fitted,
         together(
-            {"epsilon": made.case.epsilon, "delta": made.file.guarantee_.delta(made.case.epsilon), "honest": made.case.honest},
+            made.case.asked,
             CROWD,
             watched(made.file.guarantee_, made.case.delta),
         ),
@@ -560,7 +564,6 @@ SURFACES: dict[str, Callable[[Made], Surface]] = {
         made.croupier("show", "model.json"),
         together(
             made.case.asked,
-            {"delta": made.file.guarantee_.delta(made.case.epsilon)},
             meaning(made.case.epsilon, made.case.delta, made.file.guarantee_),
             CROWD,
             watched(made.file.guarantee_, made.case.delta),

@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 from fractions import Fraction
 
+from croupier.privacy._proof import bend_factor
 from croupier.privacy.certificate import BEND_LENGTHS, FIRST_OCTAVE, LAST_OCTAVE
-from croupier.privacy.proof import bend_factor
 
 
 def factors(length: int) -> list[float]:

@@ -21,7 +21,7 @@ HERE = Path(__file__).parents[1] / "docs" / "reference"
 PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "estimator": ("Estimators", ("croupier.estimator",)),
     "protocol": ("One private round", ("croupier.protocol",)),
-    "privacy": ("Guarantees and plans", ("croupier.privacy", "croupier.privacy.proof")),
+    "privacy": ("Guarantees and plans", ("croupier.privacy", "croupier.privacy._proof")),
     "statistics": ("Statistics", ("croupier.statistics",)),
     "optimizer": ("Training", ("croupier.optimizer",)),
     "problem": ("Losses, domains, problems", ("croupier.problem",)),

@@ -18,7 +18,7 @@ from rich.progress import track
 from scipy.stats import binom
 
 import croupier as cr
-from croupier.audit.exact import loss_distribution
+from croupier.audit._exact import loss_distribution
 from croupier.estimator import MostlyNoiseWarning, ShuffleScaler
 from croupier.optimizer import schedule
 from croupier.privacy import Guarantee, SumPlan, certify, plan_scalar_sum, plan_sum

@@ -12,11 +12,11 @@ import pyarrow as pa
 from pyarrow import parquet
 
 import croupier as cr
-from croupier.statistics.columns import LevelGuess, NumberGuess
+from croupier.statistics._columns import LevelGuess, NumberGuess
 from croupier.table import Schema, describe_table, fit_table, schema_from
+from croupier.table._read import Source
 from croupier.table.apply import read_table
 from croupier.table.describe import TableGuess
-from croupier.table.read import Source
 from croupier.table.schema import Numeric, Target
 
 DELTA, EPSILON, SHARE = 1e-6, 1.0, 0.1

@@ -9,7 +9,7 @@ from scipy.special import expit, ndtri, softmax
 from sklearn.metrics import roc_auc_score
 
 import croupier as cr
-from croupier.statistics.scores import Errors
+from croupier.statistics._scores import Errors
 
 from ..surrogate import SurrogatePopulation
 from .judging import POINTS_AT

@@ -19,9 +19,9 @@ from croupier.estimator import ShuffleLinearRegression
 from croupier.estimator.scaler import ColumnMoments
 from croupier.protocol import NotPrivateWarning
 from croupier.statistics import Moments
+from croupier.statistics._newton import Newton
 from croupier.statistics.asking import plan_for
 from croupier.statistics.moments import least_squares
-from croupier.statistics.newton import Newton
 
 from ..cells import Cells, fingerprint
 from ..datasets import loader

@@ -15,7 +15,7 @@ import numpy as np
 
 from croupier import __version__, plan_sum
 from croupier.privacy import ArgumentError, NoCertificateError, certify
-from croupier.privacy.proof import SHIFT_FACTOR, ball_constants
+from croupier.privacy._proof import SHIFT_FACTOR, ball_constants
 
 from .. import cells
 from ..protocol import Results

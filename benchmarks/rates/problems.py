@@ -13,7 +13,7 @@ import numpy as np
 import croupier as cr
 from croupier.optimizer.algorithms import Iterate
 from croupier.optimizer.phases import objective_of
-from croupier.protocol.randomizer import Randomizer
+from croupier.protocol._randomizer import Randomizer
 
 SIGNS = np.array([1.0, -1.0, 1.0, -1.0])
 

@@ -12,7 +12,7 @@ from rich.progress import track
 from croupier import SecureRandom, VectorSum, __version__, plan_sum
 from croupier.privacy import certify
 from croupier.protocol import _fused as fused
-from croupier.protocol.sampling import binomial
+from croupier.protocol._sampling import binomial
 from croupier.validation import how_to_install
 
 from ..protocol import Results

@@ -17,8 +17,8 @@ from rich.progress import track
 from croupier import __version__
 from croupier.features import FourierFeatures
 from croupier.optimizer import Schedule, schedule
+from croupier.optimizer._rules import Staged, centred, kind_of, whitened
 from croupier.optimizer.planning import Budget, _staged
-from croupier.optimizer.rules import Staged, centred, kind_of, whitened
 from croupier.optimizer.training import run
 from croupier.problem import Ball, CappedLogistic, CappedMultinomial, Problem, Squared
 

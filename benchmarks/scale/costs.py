@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from croupier.population import Population, RayPopulation
-from croupier.population.blocks import BLOCK_USERS, BlockPopulation
+from croupier.population._blocks import BLOCK_USERS, BlockPopulation
 from croupier.population.population import Seats, deal
 from croupier.protocol.randomness import Secret
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from croupier.population.blocks import BLOCK_USERS
+from croupier.population._blocks import BLOCK_USERS
 
 from .grid import Cell
 

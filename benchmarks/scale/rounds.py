@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 import croupier as cr
 from croupier.optimizer._gradients import Gradients
 from croupier.population import ParquetPopulation, Population, RayPopulation
-from croupier.population.blocks import BlockPopulation
+from croupier.population._blocks import BlockPopulation
 from croupier.population.population import Batch, Question
 from croupier.protocol.randomness import Secret
 

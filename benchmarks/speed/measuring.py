@@ -64,10 +64,10 @@ PIECES = {
     "keystream": (("randomness.py", "draw_bytes"), ("~", "<method 'update_into'")),
     "slopes and labels": (("classification.py", "slope"), ("classification.py", "targets")),
     "clip": (("encoding.py", "_longest"), ("encoding.py", "clip_to_ball")),
-    "ties": (("sampling.py", "round_ties"), ("~", "<method 'at' of 'numpy.ufunc'")),
+    "ties": (("_sampling.py", "round_ties"), ("~", "<method 'at' of 'numpy.ufunc'")),
     "noise": (
         ("rejection.py", ""),
-        *(("sampling.py", name) for name in ("binomial", "fair_binomial", "_count_below", "_popcount")),
+        *(("_sampling.py", name) for name in ("binomial", "fair_binomial", "_count_below", "_popcount")),
     ),
 }
 

@@ -13,13 +13,14 @@ import pytest
 from scipy.stats import norm as normal
 
 from croupier import ArgumentError, SeededRandom, VectorSum, plan_sum
-from croupier.audit import empirical, empirical_audit, exact
-from croupier.audit.exact import count_law, exact_delta, hockey_stick, pld_delta
+from croupier.audit import _exact as exact
+from croupier.audit import empirical, empirical_audit
+from croupier.audit._exact import count_law, exact_delta, hockey_stick, pld_delta
 from croupier.privacy import Guarantee
-from croupier.privacy.allocation import Allocation
+from croupier.privacy._allocation import Allocation
 from croupier.privacy.gaussian import gaussian_delta
 from croupier.protocol import _encoding as encoding
-from croupier.protocol import randomizer
+from croupier.protocol import _randomizer as randomizer
 
 DELTA = 1e-6
 # The false-alarm rate of every game below, and the chance that a seed would have to be unlucky to hide a broken protocol.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -15,13 +16,16 @@ import pytest
 from sqlalchemy import func, select
 
 from croupier import ArgumentError
-from croupier.audit import deployed, empirical, models, play_all
-from croupier.audit import games as kinds
-from croupier.audit.play import DEPLOYED, FALSE_ALARM, KINDS, QUICK_TRIALS, TRIALS, runs_of
+from croupier.audit import _deployed as deployed
+from croupier.audit import _games as kinds
+from croupier.audit import _models as models
+from croupier.audit import empirical, play_all
+from croupier.audit.play import DELTA, DEPLOYED, EPSILON, FALSE_ALARM, KINDS, QUICK_TRIALS, TRIALS, quiet, runs_of
 from croupier.optimizer import pan_private, training
 from croupier.population.population import deal
 from croupier.privacy import SumPlan
-from croupier.protocol import Counts, VectorSum, randomizer
+from croupier.protocol import Counts, VectorSum
+from croupier.protocol import _randomizer as randomizer
 from croupier.service.shuffler import role as shuffling
 from croupier.service.shuffler import rounds as releasing
 from croupier.service.shuffler import rounds as shuffler_tables
@@ -385,3 +389,13 @@ def test_lots_that_do_not_stay_secret_are_caught(sabotage, monkeypatch):
     (row,) = play_all([kind], epsilon=2.0, trials=200, seed=5).rows
     assert not row.passed
     assert row.audit.mu_lower > 0
+
+
+@pytest.mark.parametrize("name", OF_MODELS)
+def test_a_game_warns_of_nothing(name):
+    """`audit --all` plays every game thousands of times: one warning per run buried its table."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with quiet():
+            _, mechanism = BY_NAME[name].game(EPSILON, DELTA, kinds.Coins(None))
+            mechanism(False)

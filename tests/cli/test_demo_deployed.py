@@ -19,7 +19,7 @@ from helpers_cli import croupier
 
 from croupier.cli import demo_deployed
 from croupier.table import Schema
-from croupier.table.datasets import PATIENTS, patients
+from croupier.table._datasets import PATIENTS, patients
 from croupier.validation import how_to_install
 
 pytestmark = pytest.mark.process

@@ -21,8 +21,8 @@ from pyarrow import parquet
 from croupier.cli import main
 from croupier.estimator import ShuffleHuberRegressor, ShuffleLogisticRegression
 from croupier.table import TableModel
-from croupier.table.encode import Encoder
-from croupier.table.read import Source
+from croupier.table._encode import Encoder
+from croupier.table._read import Source
 
 FACTS = """
 [target]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -143,3 +144,53 @@ def test_class_weights_are_public_and_named_by_class(folder):
     assert 2 * found["0.05"] < found["20"]
     for wrong in ("sick=3", "krank", "krank=many", "krank=-1", "balanced"):
         assert "weight" in refused(*command, "--class-weight", wrong)
+
+
+# What only those who write Python know: arguments with a value, calls, learned attributes, names of classes.
+PYTHON = r"\b[a-z_]+=['\"A-Z0-9. ]|\w\(\.*\)|\b[a-z]+_(?![a-z])|\bShuffle[A-Z]|\b(?:feature_norm|random_state|predict_proba)\b"
+TASKS = {
+    "classify": ("class.toml", "--rounds", "3"),
+    "svm": ("class.toml", "--rounds", "3"),
+    "logit": ("class.toml", "--any-width"),
+    "regress-huber": ("number.toml", "--rounds", "3"),
+    "regress-mean": ("number.toml",),
+    "linear": ("number.toml", "--any-width"),
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_a_fit_prints_has_one_delta_one_second_figure_and_no_python(folder, task):
+    """The attack: a fit said 9.2e-07, 1e-06 and the account's delta, and told people at a terminal to write `invalid="blank"`."""
+    columns = "[columns.alter]\nlow = 0\nhigh = 120\n"
+    (folder / "class.toml").write_text(f"[target]\ncolumn = 'ill'\nclasses = ['gesund', 'krank']\n{columns}")
+    (folder / "number.toml").write_text(f"[target]\ncolumn = 'größe'\nrange = [1, 2.5]\n{columns}")
+    schema, *options = TASKS[task]
+    fitted = croupier("fit", "plain.csv", "--schema", schema, "--task", task, "--delta", "3e-6", "-o", "model.json", *options)
+    assert fitted.returncode == 0, fitted.stderr
+    assert croupier("report", "model.json", "-o", "page.html").returncode == 0
+    text = re.sub(r"<(style|svg|title).*?</\1>", "", (folder / "page.html").read_text(encoding="utf-8"), flags=re.DOTALL)
+    page = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", text))
+    shown = croupier("show", "model.json").stdout
+    for told in (fitted.stdout, shown, page):
+        assert not re.findall(PYTHON, told), told
+        deltas = re.findall(r"\d+(?:\.\d+)?e-0[67]", re.sub(r"-?\b[\d.]+e-07(?= [-+\d]|\s*\])", "", told))
+        assert set(deltas) == {"3e-06"}, told
+    secret = "secret" in shown
+    assert len(re.findall("knows when each", fitted.stdout)) == secret  # in the guarantee
+    assert len(re.findall("knows when each", fitted.stderr)) == secret  # before anybody was asked
+    assert len(re.findall("knows when each", shown)) == secret
+
+
+def test_a_mistyped_option_or_value_is_named_as_it_was_typed(folder):
+    (folder / "facts.toml").write_text(
+        "target = {column = 'ill', classes = ['gesund', 'krank']}\ncolumns = {alter = {low = 0, high = 120}}\n"
+    )
+    fit = ("fit", "plain.csv", "--schema", "facts.toml")
+    assert refused(*fit, "--bogus", 1) == "croupier: No such option: --bogus. See croupier fit --help."
+    assert refused(*fit, "--epsilom", 1) == "croupier: No such option: --epsilom. Did you mean --epsilon? See croupier fit --help."
+    assert refused("serve", "key", "--folder", "x").endswith("See croupier serve key --help.")
+    for option, value in (("--epsilon", "0"), ("--delta", "-1"), ("--honest", "1.5"), ("--rounds", "0"), ("--radius", "-2")):
+        line = refused(*fit, option, value)
+        assert re.match(rf"croupier: {option} = {float(value):g}(\.0)? is not allowed: it must be .*\. ", line), line
+    assert croupier(*fit, "--rounds", "2").returncode == 0
+    assert refused("evaluate", "model.json", "plain.csv", "--epsilon", "-1").startswith("croupier: --epsilon = -1.0 is not allowed")

@@ -17,8 +17,8 @@ from croupier.estimator import PrivacyAccount, ShuffleLogisticRegression, Shuffl
 from croupier.privacy import Guarantee, plan_sum
 from croupier.privacy._ledger import BudgetExceededError
 from croupier.privacy._statements import round_up
-from croupier.statistics.columns import LevelGuess, NumberGuess
-from croupier.statistics.holdout import HoldOut, Part
+from croupier.statistics._columns import LevelGuess, NumberGuess
+from croupier.statistics._holdout import HoldOut, Part
 from croupier.table import describe_table, fit_table, schema_from
 from croupier.table.describe import TableGuess
 from croupier.validation import ArgumentError

@@ -61,7 +61,7 @@ def test_scores_are_the_log_odds_of_probabilities_and_labels_those_of_the_larges
     raw = X / np.maximum(1, np.linalg.norm(X, axis=1))[:, np.newaxis] @ model.coef_.T + model.intercept_
     labels = (raw[:, 0] > 0).astype(int) if classes == 2 else raw.argmax(axis=1)
     np.testing.assert_array_equal(model.predict(X), labels)
-    words = "coef_ are not the parameters" if "clip" in options else "coef_ and intercept_ estimate its parameters"
+    words = "coefficients are not the parameters" if "clip" in options else "coefficients and intercept estimate its parameters"
     assert words in model.explain()
 
 

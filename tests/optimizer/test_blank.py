@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 import croupier as cr
 from croupier.optimizer._gradients import Gradients
 from croupier.population import ArrayPopulation, ParquetPopulation
-from croupier.population.blocks import BlockPopulation
+from croupier.population._blocks import BlockPopulation
 from croupier.population.population import Batch, Question
 from croupier.problem import Ball, CustomProblem, Hinge, Huber, Logistic, Multinomial, Pinball, Problem, Squared
 from croupier.problem.problem import Smoothed

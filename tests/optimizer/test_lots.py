@@ -22,7 +22,7 @@ from croupier.optimizer import Result, Schedule, StopTraining
 from croupier.optimizer.planning import drift, expected_mu, spread
 from croupier.optimizer.training import run
 from croupier.population import ArrayPopulation, ParquetPopulation
-from croupier.population.blocks import BlockPopulation
+from croupier.population._blocks import BlockPopulation
 from croupier.population.population import UnreachableError, draw_lots
 from croupier.privacy import plan_lots
 from croupier.privacy.calibration import prove

@@ -22,8 +22,8 @@ from croupier.optimizer.planning import METHODS
 from croupier.optimizer.training import run
 from croupier.population import ArrayPopulation
 from croupier.privacy import Guarantee
+from croupier.privacy._crowd import honest_in_batch
 from croupier.privacy._ledger import BudgetExceededError, Ledger
-from croupier.privacy.crowd import honest_in_batch
 from croupier.problem import Absolute, Ball, Hinge, Huber, Logistic, Multinomial, Pinball, Problem, Squared
 from croupier.protocol.randomness import Secret
 

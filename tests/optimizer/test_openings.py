@@ -19,7 +19,7 @@ from croupier.population import ArrayPopulation
 from croupier.population.population import Query
 from croupier.privacy import plan_lots
 from croupier.problem import Ball, CappedLogistic, CappedMultinomial, Hinge, Logistic, Problem, Squared
-from croupier.protocol.sparse import SparseVectors, second_moments, symmetric_matrix
+from croupier.protocol._sparse import SparseVectors, second_moments, symmetric_matrix
 from croupier.validation import ArgumentError
 
 RNG = np.random.default_rng(11)

@@ -10,7 +10,8 @@ import pytest
 import scipy.sparse
 
 import croupier as cr
-from croupier.population import ArrayPopulation, blocks
+from croupier.population import ArrayPopulation
+from croupier.population import _blocks as blocks
 from croupier.population.population import Batch, Order, Question
 from croupier.protocol.randomness import Secret
 

@@ -15,8 +15,9 @@ from scipy import stats
 
 import croupier as cr
 from croupier.optimizer._gradients import Gradients
-from croupier.population import ArrayPopulation, blocks
-from croupier.population.blocks import BlockPopulation, Records, RowsOfUsers, Shard, place
+from croupier.population import ArrayPopulation
+from croupier.population import _blocks as blocks
+from croupier.population._blocks import BlockPopulation, Records, RowsOfUsers, Shard, place
 from croupier.population.population import Batch, Query, Question, UnreachableError, deal
 from croupier.problem import Ball, Logistic, Problem
 from croupier.protocol import _fused as fused

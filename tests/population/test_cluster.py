@@ -27,15 +27,15 @@ from sklearn.base import clone
 import croupier as cr
 from croupier.estimator import ShuffleLinearRegression, ShuffleLogisticRegression, ShuffleLogit, ShuffleRidge
 from croupier.population import ArrayPopulation, ParquetPopulation, RayPopulation, WorkerError
-from croupier.population.blocks import BlockPopulation
+from croupier.population._blocks import BlockPopulation
 from croupier.population.cluster import TOKEN
 from croupier.population.population import Batch, Question, UnreachableError, deal
 from croupier.problem import Ball, Logistic, Problem
 from croupier.protocol import Counts
 from croupier.protocol.randomness import Secret
 from croupier.table import Schema
-from croupier.table.encode import Encoder
-from croupier.table.population import TableBlock
+from croupier.table._encode import Encoder
+from croupier.table._population import TableBlock
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ray")]

@@ -9,7 +9,7 @@ from pyarrow import parquet
 from scipy import stats
 
 from croupier.population import ArrayPopulation, ParquetPopulation, arrays
-from croupier.population.blocks import BlockPopulation
+from croupier.population._blocks import BlockPopulation
 from croupier.population.population import Question, UnreachableError, deal, draw_lots
 from croupier.privacy import plan_lots
 from croupier.protocol import VectorSum
@@ -167,7 +167,7 @@ def test_blanks_by_counting_have_the_law_of_blanks_by_the_randomizer():
 def test_missing_users_are_noticed_and_the_error_does_not_say_how_many_had_the_lot(X):
     class Fewer(BlockPopulation):
         def answer(self, asked):
-            from croupier.population.blocks import released  # noqa: PLC0415
+            from croupier.population._blocks import released  # noqa: PLC0415
 
             counts = self.shard.counts(asked)
             return released(asked, type(counts)(counts.ones, counts.users - 1, counts.private))

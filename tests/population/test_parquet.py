@@ -13,7 +13,7 @@ from pyarrow import parquet as pq
 import croupier as cr
 from croupier.estimator import ShuffleLogisticRegression
 from croupier.population import ArrayPopulation, ParquetPopulation, parquet
-from croupier.population.blocks import BlockPopulation
+from croupier.population._blocks import BlockPopulation
 from croupier.population.parquet import ParquetBlock
 from croupier.population.population import Batch, Question, UnreachableError
 from croupier.problem import Ball, Logistic, Problem

@@ -14,8 +14,8 @@ from scipy.fft import irfft, rfft
 from scipy.special import ndtr, ndtri
 
 from croupier.privacy import ArgumentError, Guarantee, certify
-from croupier.privacy import allocation as module
-from croupier.privacy.allocation import Allocation, PowerCurve
+from croupier.privacy import _allocation as module
+from croupier.privacy._allocation import Allocation, PowerCurve
 from croupier.privacy.gaussian import gaussian_delta
 
 RELATIONS = ("replace-one", "zero-out")

@@ -20,11 +20,11 @@ from scipy.special import ndtri
 
 from benchmarks.proofs import measuring as proofs
 from croupier import ArgumentError, NoCertificateError, SumPlan, plan_sum
+from croupier.privacy import _proof as ball
 from croupier.privacy import certificate, certify
-from croupier.privacy import proof as ball
+from croupier.privacy._proof import SHIFT_FACTOR, Enclosure, ball_constants, gaussian_delta_ball
 from croupier.privacy.calibration import is_proved
 from croupier.privacy.calibration import prove as prove_fast
-from croupier.privacy.proof import SHIFT_FACTOR, Enclosure, ball_constants, gaussian_delta_ball
 
 ROOT = Path(__file__).parent.parent.parent
 VECTORS = json.loads((Path(__file__).parent / "vectors" / "certificates.json").read_text())

@@ -7,7 +7,7 @@ import math
 import pytest
 from scipy.stats import hypergeom
 
-from croupier.privacy.crowd import honest_in_batch, surely_honest
+from croupier.privacy._crowd import honest_in_batch, surely_honest
 
 
 @pytest.mark.parametrize("users", [2, 10, 1000, 100_000])

@@ -20,7 +20,7 @@ from croupier.privacy._ledger import BudgetExceededError
 from croupier.privacy.gaussian import gaussian_delta, gaussian_mu
 from croupier.service.client.budget import BudgetLimit, DeviceBudget
 from croupier.service.wire.task import RefusedTaskError
-from croupier.statistics.holdout import HoldOut, Part
+from croupier.statistics._holdout import HoldOut, Part
 
 EPSILON, DELTA = 1.0, 1e-6
 

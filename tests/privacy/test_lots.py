@@ -11,8 +11,8 @@ import pytest
 from scipy.stats import binom
 
 from croupier.privacy import ArgumentError, Guarantee, LotsPlan, NoCertificateError, SumPlan, certify, plan_lots
-from croupier.privacy.allocation import Allocation
-from croupier.privacy.crowd import cheats_in_round, least_in_round, overflow, round_size, shortage, smallest_batch
+from croupier.privacy._allocation import Allocation
+from croupier.privacy._crowd import cheats_in_round, least_in_round, overflow, round_size, shortage, smallest_batch
 from croupier.privacy.lots import SPARE_SHARE
 
 ROUNDS = (1, 5, 20, 50, 135, 400)

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from croupier import ArgumentError, SumPlan, plan_sum
-from croupier.audit.exact import exact_delta
+from croupier.audit._exact import exact_delta
 from croupier.privacy import LotsPlan, plan_lots
+from croupier.privacy._crowd import overflow, round_size
 from croupier.privacy._tight import certificate_of, modulus_bits
 from croupier.privacy.calibration import is_proved
 from croupier.privacy.certificate import certify
-from croupier.privacy.crowd import overflow, round_size
 from croupier.privacy.lots import SPARE_SHARE, Opening
 
 ASKED = {"epsilon": 1.0, "delta": 1e-6}

@@ -14,7 +14,7 @@ from scipy.special import ndtr, ndtri
 
 from croupier.privacy import NoCertificateError, SumPlan, certify, plan_sum
 from croupier.privacy import certificate as module
-from croupier.privacy.allocation import Allocation, _power_at, power_curves
+from croupier.privacy._allocation import Allocation, _power_at, power_curves
 from croupier.privacy.gaussian import gaussian_delta
 
 # Noise, S and d of a rotated plan with two levels and one noise bit; mu of the exact law, which is S / sd, Theorem E's and B's.
@@ -58,7 +58,7 @@ def test_the_table_has_a_factor_for_every_octave_and_length():
 
 @pytest.mark.parametrize(("digits", "octave", "length"), [(31, -6, 512), (16, -16, 512), (25, -12, 2048), (20, -12, 8192)])
 def test_factors_are_proved_in_ball_arithmetic(digits, octave, length):
-    proof = pytest.importorskip("croupier.privacy.proof")
+    proof = pytest.importorskip("croupier.privacy._proof")
     factor = proof.bend_factor(Fraction(digits, 32) * Fraction(2) ** octave, length)
     assert factor <= module._BENDS[length][octave - module.FIRST_OCTAVE] <= factor + 0.01
 
@@ -137,7 +137,7 @@ def test_exact_losses_of_many_equal_coordinates_are_below():
 @pytest.mark.parametrize(("trials", "probability", "dim"), [(60, 0.5, 1), (60, 0.3, 1), (24, 0.5, 2), (30, 0.5, 3)])
 def test_no_test_of_a_small_round_exceeds_theorem_e(trials, probability, dim):
     """Enumerated laws, with the factor of as many coordinates (of four for three) proved for the k at hand; both orders."""
-    proof = pytest.importorskip("croupier.privacy.proof")
+    proof = pytest.importorskip("croupier.privacy._proof")
     closest = 0.0
     for whole, part in itertools.product((0.0, 0.4), (0.25, 0.6, 1.0)):
         moves = [part / math.sqrt(dim)] * dim
@@ -183,7 +183,7 @@ def test_a_plan_says_which_theorem_it_rests_on(long_plan):
 
 
 def test_a_plan_by_theorem_e_is_proved(long_plan):
-    proof = pytest.importorskip("croupier.privacy.proof")
+    proof = pytest.importorskip("croupier.privacy._proof")
     proved = long_plan.prove()
     assert proved.delta.upper <= long_plan.certified_delta
     assert 0 < float(proved.bend.upper) <= float(proved.mu.lower)

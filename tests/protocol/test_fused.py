@@ -16,7 +16,7 @@ from croupier import ArgumentError, SecureRandom, SeededRandom, plan_sum
 from croupier.arithmetic import LinearVectors, row_squares
 from croupier.protocol import _fused as fused
 from croupier.protocol._encoding import clip_to_ball, encode
-from croupier.protocol.randomizer import Randomizer
+from croupier.protocol._randomizer import Randomizer
 from croupier.protocol.randomness import RandomSource, Secret
 
 pytest.importorskip("numba")

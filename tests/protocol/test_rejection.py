@@ -11,9 +11,10 @@ import pytest
 from scipy import stats
 
 from croupier import ArgumentError
-from croupier.protocol import SeededRandom, sampling
-from croupier.protocol import sampling as rejection
-from croupier.protocol.sampling import binomial, fair_binomial
+from croupier.protocol import SeededRandom
+from croupier.protocol import _sampling as rejection
+from croupier.protocol import _sampling as sampling
+from croupier.protocol._sampling import binomial, fair_binomial
 
 SMALLEST = rejection.MIN_TRIALS // 2
 MIDDLES = [SMALLEST, SMALLEST + 1, 575, 576, 577, 1000, 2047]

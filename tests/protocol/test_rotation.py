@@ -18,7 +18,7 @@ from croupier.privacy import plan_lots
 from croupier.privacy.plan import coordinate_bias, vector_bias
 from croupier.protocol import Analyzer, _fused
 from croupier.protocol._encoding import Rotation, as_linear, clip_to_ball, encode, transformed
-from croupier.protocol.randomizer import Randomizer
+from croupier.protocol._randomizer import Randomizer
 
 SEED = b"the digest of a round, 32 bytes!"
 

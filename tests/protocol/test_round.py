@@ -20,7 +20,7 @@ from scipy import stats
 
 from croupier import ArgumentError, BatchTooSmallError, ScalarSum, SumEstimate, SumPlan, VectorSum, plan_scalar_sum, plan_sum
 from croupier.protocol import Analyzer, Counts, Report, SecureRandom, SeededRandom, Shuffler, sums
-from croupier.protocol.randomizer import Randomizer
+from croupier.protocol._randomizer import Randomizer
 from croupier.protocol.shuffler import ShuffledBatch
 
 exactly = settings(deadline=None, derandomize=True, max_examples=60)

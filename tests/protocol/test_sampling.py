@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from croupier import ArgumentError
-from croupier.protocol import SeededRandom, sampling
-from croupier.protocol.sampling import binomial, fair_binomial, permutation, round_at_random
+from croupier.protocol import SeededRandom
+from croupier.protocol import _sampling as sampling
+from croupier.protocol._sampling import binomial, fair_binomial, permutation, round_at_random
 
 exactly = settings(deadline=None, derandomize=True, max_examples=200)
 

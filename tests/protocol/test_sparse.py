@@ -9,12 +9,12 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.stats import binom
 
-from croupier.population.blocks import Records, RowsOfUsers
+from croupier.population._blocks import Records, RowsOfUsers
 from croupier.privacy import ArgumentError, plan_sum
 from croupier.protocol import SeededRandom, VectorSum, sums
 from croupier.protocol import _fused as fused
-from croupier.protocol.randomizer import Randomizer
-from croupier.protocol.sparse import SparseVectors
+from croupier.protocol._randomizer import Randomizer
+from croupier.protocol._sparse import SparseVectors
 from croupier.statistics import Moments
 
 

@@ -13,7 +13,7 @@ from croupier import ArgumentError
 from croupier.cli.app import app
 from croupier.estimator import ShuffleLinearRegression, ShuffleLogisticRegression, ShuffleLogit
 from croupier.report import html_report
-from croupier.report.intervals import _effects, summaries_of
+from croupier.report._intervals import _effects, summaries_of
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_show_prints_the_table_and_the_promise(people, models, tmp_path):
     ShuffleLogisticRegression(classes=[False, True], rounds=3).fit(X, label).save(path)
     plain = CliRunner().invoke(app, ["show", str(path)])
     assert plain.exit_code == 0
-    assert "coef_ and intercept_ estimate" in plain.output
+    assert "coefficients and intercept estimate" in plain.output
 
 
 def test_the_crowd_is_that_of_a_round_and_not_of_all(models, people):

@@ -9,7 +9,7 @@ import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from croupier.table import Schema, fit_table
-from croupier.table.read import Piece
+from croupier.table._read import Piece
 
 GUESS = """
 [target]

@@ -20,7 +20,7 @@ from scipy.stats import norm
 from croupier import ArgumentError
 from croupier.cli import main
 from croupier.privacy import Guarantee
-from croupier.privacy.allocation import Allocation
+from croupier.privacy._allocation import Allocation
 from croupier.service.client.budget import BudgetLimit, DeviceBudget, period_of, period_text
 from croupier.service.client.client import Client
 from croupier.service.client.state import Memory

@@ -48,8 +48,8 @@ from croupier.service.wire.queries import records_to_dict
 from croupier.service.wire.task import RefusedTaskError, Sent, Start, Task, TaskRound
 from croupier.service.wire.transports import TRANSPORTS, SealedReport
 from croupier.table import Schema
+from croupier.table._read import Source
 from croupier.table.model import Request
-from croupier.table.read import Source
 
 join_module = importlib.import_module("croupier.cli.join")
 X, Y = np.array([0.6, -0.3]), 1.0

@@ -17,7 +17,7 @@ from helpers_roles import randomness, soon
 
 from croupier.cli.tasks import figures
 from croupier.protocol import VectorSum
-from croupier.report.answers import answer_page
+from croupier.report._answers import answer_page
 from croupier.service.analyzer.dashboard import Dashboard
 from croupier.service.analyzer.population import ANALYZER, RemotePopulation
 from croupier.service.analyzer.task_file import QueryFile

@@ -38,8 +38,8 @@ from croupier.service.shuffler.app import shuffler_app
 from croupier.service.shuffler.relay import AnalyzerRelay
 from croupier.service.shuffler.rounds import SHUFFLER, enrol
 from croupier.table import TableModel
-from croupier.table.encode import Encoder
-from croupier.table.read import Source
+from croupier.table._encode import Encoder
+from croupier.table._read import Source
 
 pytestmark = pytest.mark.process
 

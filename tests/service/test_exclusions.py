@@ -19,7 +19,7 @@ from helpers_roles import DIM, World, answer_round, refused, round_of, soon, tra
 import croupier as cr
 from croupier.cli import main
 from croupier.optimizer.phases import check_schedule, held_in_batch
-from croupier.privacy.crowd import exclusions_in_batch, honest_in_batch
+from croupier.privacy._crowd import exclusions_in_batch, honest_in_batch
 from croupier.protocol import Report as Bits
 from croupier.service.analyzer.app import analyzer_app
 from croupier.service.analyzer.dashboard import plan_words

@@ -12,7 +12,7 @@ from croupier import ArgumentError, BatchTooSmallError, SeededRandom, plan_sum
 from croupier.masked import BadEnvelopesError, MaskedTotal, WireError, mask_key, masked_report, open_masks, public_mask_key
 from croupier.privacy import plan_lots
 from croupier.privacy.plan import vector_bias
-from croupier.protocol.randomizer import Randomizer
+from croupier.protocol._randomizer import Randomizer
 from croupier.service.wire import masked
 from croupier.service.wire.reports import modulo, unpacked
 from croupier.service.wire.transports import MaskedSum, SealedReport, mask, open_envelope, seed_info

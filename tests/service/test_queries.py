@@ -17,7 +17,7 @@ from helpers_roles import soon
 
 from croupier.cli.tasks import figures, write_answer, write_schema
 from croupier.protocol import SumEstimate
-from croupier.report.answers import answer_page
+from croupier.report._answers import answer_page
 from croupier.service.analyzer.app import analyzer_app
 from croupier.service.analyzer.population import ANALYZER, RemotePopulation
 from croupier.service.analyzer.task_file import QueryFile, asks_question
@@ -33,8 +33,8 @@ from croupier.service.wire.documents import WireError
 from croupier.service.wire.queries import StatisticQuery, statistic_from_dict
 from croupier.service.wire.task import Task, TaskRound, fewest, most_excluded
 from croupier.statistics import check, describe
+from croupier.statistics._columns import NumberGuess
 from croupier.statistics.asking import plan_for
-from croupier.statistics.columns import NumberGuess
 from croupier.table.describe import TableGuess
 from croupier.validation import ArgumentError
 

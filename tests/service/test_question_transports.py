@@ -21,7 +21,7 @@ from sqlalchemy import select
 from croupier.cli.tasks import figures, write_answer
 from croupier.estimator import ShuffleLinearRegression
 from croupier.protocol import VectorSum
-from croupier.report.answers import answer_page
+from croupier.report._answers import answer_page
 from croupier.service import enroller as enroller_tables
 from croupier.service.analyzer import population as analyzer_tables
 from croupier.service.analyzer.app import analyzer_app

@@ -13,9 +13,9 @@ from helpers_records import TARGETS, UNSORTED, person, reading
 from croupier.service.wire.documents import WireError, canonical
 from croupier.service.wire.queries import records_to_dict
 from croupier.table import Schema
-from croupier.table.encode import Encoder
+from croupier.table._encode import Encoder
+from croupier.table._read import Source
 from croupier.table.model import Request
-from croupier.table.read import Source
 
 VECTOR = json.loads((Path(__file__).parent / "vectors" / "records.json").read_text())
 

@@ -17,8 +17,8 @@ from croupier.service.wire.documents import TASK, Document, canonical, sha256
 from croupier.service.wire.model_words import ANSWERS
 from croupier.service.wire.queries import STATISTICS, StatisticQuery, statistic_from_dict
 from croupier.service.wire.task import Task
+from croupier.statistics._columns import NumberGuess
 from croupier.statistics.asking import plan_for
-from croupier.statistics.columns import NumberGuess
 from croupier.validation import ArgumentError
 
 pytestmark = pytest.mark.process

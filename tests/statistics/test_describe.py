@@ -18,12 +18,12 @@ import pytest
 
 import croupier as cr
 from croupier.estimator import PrivacyAccount
-from croupier.report.description import describe_page, with_error
+from croupier.report._description import describe_page, with_error
 from croupier.statistics import check
+from croupier.statistics._columns import LevelGuess, NumberGuess, NumberSummary
+from croupier.statistics._holdout import HoldOut, name_number
 from croupier.statistics.asking import plan_for
-from croupier.statistics.columns import LevelGuess, NumberGuess, NumberSummary
 from croupier.statistics.describing import Summaries, numbers_of
-from croupier.statistics.holdout import HoldOut, name_number
 from croupier.table import describe_table
 from croupier.table.describe import TableGuess, range_of
 from croupier.validation import ArgumentError
@@ -353,7 +353,7 @@ def test_a_seed_names_the_same_people_in_every_process_and_in_a_file(tmp_path, m
     assert {"0", "1"} == set(first)
     path = tmp_path / "people.csv"
     path.write_text("who,x\n" + "".join(f"person {number},1\n" for number in range(300)))
-    monkeypatch.setattr("croupier.statistics.holdout.secrets.token_hex", lambda size: "5" * (2 * size))
+    monkeypatch.setattr("croupier.statistics._holdout.secrets.token_hex", lambda size: "5" * (2 * size))
     looks = describe_table(path, TableGuess({"x": NumberGuess(0, 2)}, user="who"), epsilon=8.0, delta=1e-6, share=0.5)
     assert looks.users == first.count("1")
 

@@ -12,10 +12,10 @@ from sklearn import metrics
 import croupier as cr
 from benchmarks.surrogate import SurrogatePopulation
 from croupier.estimator import PrivacyAccount
-from croupier.report.answers import answer_page
+from croupier.report._answers import answer_page
 from croupier.statistics import check
+from croupier.statistics._scores import CAP, LOSS, RANKS, SQUARE, class_vectors, joint_spread, rank_weights
 from croupier.statistics.evaluating import Classification
-from croupier.statistics.scores import CAP, LOSS, RANKS, SQUARE, class_vectors, joint_spread, rank_weights
 from croupier.validation import ArgumentError
 
 CENTRES = np.array([[0.0, 1.5], [1.5, -0.5], [-1.5, -0.5], [0.5, 0.2]])

@@ -9,7 +9,7 @@ from scipy.stats import norm
 import croupier as cr
 from benchmarks.surrogate import SurrogatePopulation
 from croupier.estimator import ShuffleQuantileRegressor
-from croupier.report.answers import answer_page
+from croupier.report._answers import answer_page
 from croupier.statistics import check
 from croupier.statistics.evaluating import Regression
 

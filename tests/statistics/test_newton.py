@@ -11,9 +11,9 @@ from scipy.stats import binom
 import croupier as cr
 from croupier.estimator import PrivacyAccount
 from croupier.statistics import Moments, check
+from croupier.statistics._newton import CURVATURE, SLOPE, SQUARE, Newton
 from croupier.statistics.asking import plan_for
 from croupier.statistics.moments import least_squares
-from croupier.statistics.newton import CURVATURE, SLOPE, SQUARE, Newton
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(300, 4))

@@ -12,7 +12,7 @@ from scipy.linalg import svdvals
 
 import croupier as cr
 from croupier.protocol import SumEstimate
-from croupier.report.answers import answer_page
+from croupier.report._answers import answer_page
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 

@@ -11,7 +11,7 @@ from scipy import stats
 import croupier as cr
 from croupier.privacy.gaussian import central_noise_std
 from croupier.protocol import SumEstimate
-from croupier.report.answers import answer_page
+from croupier.report._answers import answer_page
 from croupier.statistics import check
 from croupier.table import Schema
 from croupier.table.schema import Category, Numeric, Target

@@ -10,7 +10,7 @@ from scipy.special import expit
 from scipy.stats import chi2
 
 from croupier.privacy import plan_lots
-from croupier.statistics.zoom import EARLY, ROUNDS, Lens, Pooled, Zoom, Zoomed, ZoomLogit
+from croupier.statistics._zoom import EARLY, ROUNDS, Lens, Pooled, Zoom, Zoomed, ZoomLogit
 
 KINDS = {"linear": Zoom, "logistic": ZoomLogit}
 

@@ -8,14 +8,14 @@ from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
 import croupier as cr
-from croupier.report.tables import described_lines
-from croupier.statistics.columns import NumberGuess
+from croupier.report._tables import described_lines
+from croupier.statistics._columns import NumberGuess
 from croupier.table import Schema, describe_table, fit_table, schema_from
+from croupier.table._encode import Encoder
+from croupier.table._population import Engine, _blocks
+from croupier.table._read import Source
 from croupier.table.describe import TableGuess, guess_for
-from croupier.table.encode import Encoder
 from croupier.table.model import Request
-from croupier.table.population import Engine, _blocks
-from croupier.table.read import Source
 from croupier.validation import ArgumentError
 
 GUESS = """
@@ -115,7 +115,7 @@ def test_a_header_alone_makes_guesses(tmp_path):
 
 def test_who_was_set_aside_has_no_part_in_the_fit_nor_the_others_in_the_description(tmp_path, monkeypatch):
     """With all randomness fixed: another record of one kind of people leaves the other release the same, bit for bit."""
-    monkeypatch.setattr("croupier.statistics.holdout.secrets.token_hex", lambda size: "5" * (2 * size))
+    monkeypatch.setattr("croupier.statistics._holdout.secrets.token_hex", lambda size: "5" * (2 * size))
     guess = TableGuess.from_toml(GUESS)
     path = written(tmp_path)
     description = describe_table(path, guess, epsilon=1.0, share=0.2, seed=1)

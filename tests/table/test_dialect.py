@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from croupier.table import Schema
-from croupier.table.encode import Encoder
-from croupier.table.read import Dialect, Source
+from croupier.table._encode import Encoder
+from croupier.table._read import Dialect, Source
 from croupier.validation import ArgumentError
 
 FACTS = """
@@ -144,7 +144,7 @@ def test_what_leaves_the_process_shows_neither_value_nor_row(tmp_path, kind):
 
 def test_a_line_with_an_open_quotation_is_found_wherever_blocks_end(tmp_path, monkeypatch):
     """Two open quotations are an even number of marks: together they swallowed the rows between them."""
-    monkeypatch.setattr("croupier.table.read._BLOCK_BYTES", 1 << 7)
+    monkeypatch.setattr("croupier.table._read._BLOCK_BYTES", 1 << 7)
     lines = ["a,b", *(f'{i},"x"' for i in range(100)), '100,"open', *(f"{i},y" for i in range(101, 150)), '150,"open', "151,y"]
     path = written(tmp_path / "t.csv", "\r\n".join(lines) + "\r\n")
     text = refusal(lambda: list(Source(path).pieces({"a": pa.float64()})))

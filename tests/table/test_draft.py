@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from croupier.cli.app import app
 from croupier.table import Schema, draft
-from croupier.table.read import Dialect, Source
+from croupier.table._read import Dialect, Source
 from croupier.table.schema import Category, Numeric, Target
 from croupier.validation import ArgumentError
 

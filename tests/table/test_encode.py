@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from croupier.table import Schema
-from croupier.table.encode import Encoder
-from croupier.table.read import Piece
+from croupier.table._encode import Encoder
+from croupier.table._read import Piece
 from croupier.validation import ArgumentError
 
 NAN, INF = float("nan"), float("inf")

@@ -14,10 +14,10 @@ import pytest
 from croupier.cli import main
 from croupier.optimizer import StopTraining
 from croupier.table import Schema, TableModel, fit_table
-from croupier.table.encode import Encoder
+from croupier.table._encode import Encoder
+from croupier.table._population import Engine, TableBlock, TableWarning, Watcher, _blocks
+from croupier.table._read import Dialect, Source
 from croupier.table.model import Request, task_for
-from croupier.table.population import Engine, TableBlock, TableWarning, Watcher, _blocks
-from croupier.table.read import Dialect, Source
 from croupier.validation import ArgumentError
 
 FACTS = """

@@ -14,15 +14,15 @@ from croupier.cli.terminal import Stopped
 from croupier.estimator import ShuffleLinearRegression, ShuffleLogit
 from croupier.estimator.intervals import RegressionTable
 from croupier.population import ArrayPopulation
-from croupier.population.blocks import BlockPopulation
+from croupier.population._blocks import BlockPopulation
 from croupier.population.population import UnreachableError
 from croupier.report import html_report
 from croupier.table import Schema, TableModel, fit_table
+from croupier.table._encode import Encoder
+from croupier.table._population import Engine, _blocks
+from croupier.table._read import Source
 from croupier.table.apply import read_table
-from croupier.table.encode import Encoder
 from croupier.table.model import in_schema_units, interval_schema
-from croupier.table.population import Engine, _blocks
-from croupier.table.read import Source
 from croupier.validation import ArgumentError
 
 # A test of an estimate against the truth at so many standard errors has a false alarm in 2e-9 of its runs.

@@ -11,8 +11,8 @@ from pyarrow import parquet
 
 from croupier.estimator import ShuffleLogisticRegression
 from croupier.table import Schema
-from croupier.table.encode import Encoder
-from croupier.table.read import Source, decoded, numbers
+from croupier.table._encode import Encoder
+from croupier.table._read import Source, decoded, numbers
 from croupier.validation import ArgumentError
 
 FACTS = """

@@ -18,10 +18,10 @@ from pyarrow import parquet
 from croupier.cli import main
 from croupier.features import FeatureMap, FourierFeatures, GroupNorm, Projection, Scattering
 from croupier.table import Schema, TableModel, draft, fit_table, predict_table
+from croupier.table._encode import Encoder
+from croupier.table._pictures import NotAPictureError, png_pixels
+from croupier.table._read import Source
 from croupier.table.apply import read_table
-from croupier.table.encode import Encoder
-from croupier.table.pictures import NotAPictureError, png_pixels
-from croupier.table.read import Source
 from croupier.table.schema import Image, Numeric, Target
 from croupier.validation import ArgumentError
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from croupier.table.population import RowStore
-from croupier.table.read import Source
+from croupier.table._population import RowStore
+from croupier.table._read import Source
 from croupier.validation import ArgumentError
 
 TYPES = {"b": pa.string(), "a": pa.float64()}
@@ -111,7 +111,7 @@ LETTERS = [
 @pytest.mark.parametrize("block", [1 << 22, 1 << 7])
 @pytest.mark.parametrize("first", ["a,b,c", '\ufeff"a",b,"c, d"'])
 def test_line_breaks_within_quotations_are_part_of_their_value(tmp_path, monkeypatch, end, block, first):
-    monkeypatch.setattr("croupier.table.read._BLOCK_BYTES", block)
+    monkeypatch.setattr("croupier.table._read._BLOCK_BYTES", block)
     path = tmp_path / "letters.csv"
     path.write_bytes(end.join([first, *LETTERS * 30, ""]).encode())
     pieces = list(Source(path).pieces({"a": pa.float64(), "b": pa.string()}))

@@ -1,5 +1,5 @@
 /**
- * Bin(n, 1/2) for many trials n, exactly, at a cost that does not grow with n: the sampler of src/croupier/protocol/sampling.py,
+ * Bin(n, 1/2) for many trials n, exactly, at a cost that does not grow with n: the sampler of src/croupier/protocol/_sampling.py,
  * which says what is drawn and proves it (accounting, section 6). Of the same random bytes it makes the same draws. Floats decide
  * where their error, which is bounded, cannot matter; whole numbers decide the rest.
  */

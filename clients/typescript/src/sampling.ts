@@ -1,6 +1,6 @@
 /**
  * Exact samplers: each draws from its law without any error, and makes the same of the same random bytes as Python does
- * (src/croupier/protocol/sampling.py).
+ * (src/croupier/protocol/_sampling.py).
  */
 import type { RandomSource } from "./random.ts";
 import { drawMany, MAX_TRIALS, MIN_TRIALS } from "./rejection.ts";

@@ -10,15 +10,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ..estimator import BudgetWarning, FeatureNormWarning, FewPeopleWarning, RadiusWarning, WideIntervalsWarning
-from ..estimator.warnings import MostlyNoiseWarning
+from ..estimator import (
+    BudgetWarning,
+    FeatureNormWarning,
+    FewPeopleWarning,
+    MostlyNoiseWarning,
+    RadiusWarning,
+    WeakPrivacyWarning,
+    WideIntervalsWarning,
+)
 from ..validation import ArgumentError, Found, real, whole
+from ._games import PROTOCOL, Coins, Kind
+from ._models import MODELS
 from .empirical import EmpiricalAudit, empirical_audit
-from .games import PROTOCOL, Coins, Kind
-from .models import MODELS
 
 try:
-    from . import deployed
+    from . import _deployed as deployed
 except ModuleNotFoundError:  # the extra "service" is not installed
     DEPLOYED: tuple[Kind, ...] = ()
 else:
@@ -31,6 +38,15 @@ FALSE_ALARM = 1e-6
 TRIALS, QUICK_TRIALS = 6_000, 1_500
 _FEWEST = 100
 KINDS = (*PROTOCOL, *MODELS, *DEPLOYED)
+_NOT_MEANT_HERE = (
+    BudgetWarning,
+    FeatureNormWarning,
+    FewPeopleWarning,
+    MostlyNoiseWarning,
+    RadiusWarning,
+    WeakPrivacyWarning,
+    WideIntervalsWarning,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,17 +165,7 @@ def play_all(
     whole("trials", trials, at_least=_FEWEST, remedy="Fewer trials cannot refute anything.")
     real("false_alarm", false_alarm, above=0, below=1, remedy="At 1e-6 a test practically never fails by chance.")
     rows = []
-    with warnings.catch_warnings(), _quiet():
-        # invented people, run after run: what is said to those who hold real data is not meant here
-        for category in (
-            BudgetWarning,
-            FeatureNormWarning,
-            FewPeopleWarning,
-            MostlyNoiseWarning,
-            RadiusWarning,
-            WideIntervalsWarning,
-        ):
-            warnings.simplefilter("ignore", category)
+    with quiet():
         for kind in kinds:
             coins = Coins(seed)
             claim, mechanism = kind.game(epsilon, delta, coins)
@@ -183,13 +189,16 @@ def runs_of(kind: Kind, trials: int) -> int:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what a shuffler tells its operator in every run."""
+def quiet() -> Iterator[None]:
+    """Without what is said to people who hold real data, and what a shuffler tells its operator: the people here are invented."""
     log = logging.getLogger("croupier")
     level = log.level
     log.setLevel(logging.CRITICAL)
     try:
-        yield
+        with warnings.catch_warnings():
+            for category in _NOT_MEANT_HERE:
+                warnings.simplefilter("ignore", category)
+            yield
     finally:
         log.setLevel(level)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +18,7 @@ from ..flower.analyzer import MaskAnalyzer, MaskServer
 from ..privacy import ArgumentError, NoCertificateError, SumPlan, plan_lots, plan_sum
 from ..privacy._statements import crowd, round_up
 from ..report import central, local
-from ..report.tables import compare_table, lots_table, plan_table, proof_table
+from ..report._tables import compare_table, lots_table, plan_table, proof_table
 from ..validation import Found, how_to_install
 from .audit import audit_plan
 from .demo import demo
@@ -268,14 +270,7 @@ def main() -> None:
         said = str(error).replace(" = None is not allowed: it must be given", " is required")
         _refuse(said.replace(" = None is not allowed:", " is missing;"))
     except _BadCommandLineError as error:
-        said = error.format_message()
-        if type(error).__name__ == "NoArgsIsHelpError":  # a group of commands without one: its help, as for `croupier` alone
-            typer.echo(said)
-            sys.exit(0)
-        said += "" if said.endswith((".", "?")) else "."
-        for problem in getattr(error.__context__, "errors", list)()[:1]:  # pydantic's, which tell the value apart from the text
-            said += f" It is {problem['input']!r}."
-        _refuse(f"{said} See croupier --help, or croupier COMMAND --help.")
+        _refuse_command_line(error)
     except ModuleNotFoundError as error:
         if error.name == "flint":
             _refuse(str(error))
@@ -294,6 +289,33 @@ def main() -> None:
     if code == 130:
         typer.echo("croupier: stopped", err=True)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _refuse_command_line(error: Any) -> None:
+    """Name what was mistyped, and the help of the command it was typed for."""
+    said = error.format_message()
+    if type(error).__name__ == "NoArgsIsHelpError":  # a group of commands without one: its help, as for `croupier` alone
+        typer.echo(said)
+        sys.exit(0)
+    if (option := getattr(error, "option_name", "")) and "No such option" in said:
+        said = f"No such option: {option}.{_meant(option, error.possibilities or ())}"
+    said += "" if said.endswith((".", "?")) else "."
+    for problem in getattr(error.__context__, "errors", list)()[:1]:  # pydantic's, which tell the value apart from the text
+        said += f" It is {problem['input']!r}."
+    _refuse(f"{said} See croupier {_path(error.ctx)}--help.")
+
+
+def _path(context: Any) -> str:
+    """The command that was typed, whatever the program is called: "serve key "."""
+    if context is None or context.parent is None:
+        return ""
+    return f"{_path(context.parent)}{context.info_name} "
+
+
+def _meant(option: str, possibilities: Iterable[str]) -> str:
+    """The options that somebody who mistyped one may have meant; the two dashes, which all have, make none alike."""
+    names = get_close_matches(option.lstrip("-"), [name.lstrip("-") for name in possibilities], n=2, cutoff=0.6)
+    return f" Did you mean {' or '.join(f'--{name}' for name in names)}?" if names else ""
 
 
 def _refuse(message: str) -> None:

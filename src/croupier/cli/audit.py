@@ -16,8 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ..audit import empirical_audit, play_all
+from ..audit._exact import exact_delta, pld_delta
 from ..audit.empirical import EmpiricalAudit
-from ..audit.exact import exact_delta, pld_delta
 from ..audit.play import DEPLOYED, KINDS, QUICK_TRIALS, TRIALS, Findings, runs_of
 from ..privacy import ArgumentError, SumPlan, plan_sum
 from ..privacy._statements import certified_line, exact, round_down, round_up
@@ -205,7 +205,7 @@ def _table(plan: SumPlan, deltas: dict[str, float | str], game: EmpiricalAudit) 
     power = noticed if math.isfinite(game.mu_detectable) else "could notice nothing: use more trials"
     table.caption = (
         f"The game shows epsilon >= {round_down(game.epsilon_lower)} at delta {exact(game.delta)} and {power}, at a false-alarm "
-        f"rate of {round_up(game.false_alarm)}. Claim: {certified_line(plan.guarantee, plan.epsilon)}."
+        f"rate of {round_up(game.false_alarm)}. Claim: {certified_line(plan.guarantee, plan.epsilon, plan.delta)}."
     )
     table.caption_justify = "left"
     return table

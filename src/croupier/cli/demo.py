@@ -34,7 +34,7 @@ from ..protocol import SumEstimate
 from ..report import central, html_report, local
 from ..report.baselines import simulate_central, simulate_local
 from ..report.compare import Comparison, Method, course, scores
-from ..table.datasets import Dataset, flights, synthetic
+from ..table._datasets import Dataset, flights, synthetic
 from ..validation import ArgumentError, real, whole
 from .demo_deployed import demo_deployed
 from .terminal import messages, say, warnings_said
@@ -259,7 +259,7 @@ def _show(task: Dataset, model: ShuffleLogisticRegression, comparison: Compariso
             "A curator sees every record; a shuffler only mixes noisy bits; local DP trusts nobody. Full: everyone is asked in "
             "every round. Sequential: each person is asked once.\n",
         )
-        say(console, f"The sequential fit promises: {guarantee_line(model.guarantee_, model.epsilon)}.")
+        say(console, f"The sequential fit promises: {guarantee_line(model.guarantee_, model.epsilon, model.promise_.delta)}.")
         if model.guarantee_.watched:
             line = watched_line(model.guarantee_, model.promise_.delta)
             say(console, f"To an attacker who also knows when each person answered: {line}.")

@@ -34,9 +34,9 @@ from ..service.net.http import Server, ServerError
 from ..service.wire.task import Task
 from ..service.wire.transports import TRANSPORTS
 from ..table import TableModel
-from ..table.datasets import PATIENTS, patients
-from ..table.encode import Encoder
-from ..table.read import Piece
+from ..table._datasets import PATIENTS, patients
+from ..table._encode import Encoder
+from ..table._read import Piece
 from ..validation import ArgumentError, how_to_install, real, whole
 from .terminal import Stopped, messages, say
 
@@ -342,7 +342,7 @@ def _judged(model: TableModel, task: Task, folders: tuple[Path, Path, Path], sec
         seconds=seconds,
         epsilon=estimator.epsilon,
         delta=estimator.delta,
-        guarantee=guarantee_line(estimator.guarantee_, estimator.promise_.epsilon),
+        guarantee=guarantee_line(estimator.guarantee_, estimator.promise_.epsilon, estimator.promise_.delta),
         accuracy=float(estimator.score(X_new, y_new)),
         accuracy_without_privacy=float(plain.score(X_new, y_new)),
         accuracy_of_one_answer=max(share, 1 - share),

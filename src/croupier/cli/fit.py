@@ -19,12 +19,12 @@ from ..optimizer import Result, Schedule
 from ..optimizer.training import left_over
 from ..population.population import UnreachableError
 from ..privacy._statements import watched_line
-from ..report.tables import described_lines, promise_lines
+from ..report._tables import described_lines, promise_lines
 from ..table import Schema, TableModel, draft, fit_table
+from ..table._population import Engine
+from ..table._read import Dialect, Source
 from ..table.fit import CHECKING
 from ..table.model import INTERVALS, TASKS
-from ..table.population import Engine
-from ..table.read import Dialect, Source
 from ..validation import ArgumentError, Found, one_of
 from .terminal import (
     Decimal,
@@ -148,6 +148,9 @@ def fit(
     parameters |= class_weights(class_weight or (), facts)
     options = named_as_options(
         "task",
+        "epsilon",
+        "honest",
+        "radius",
         "checkpoint",
         "rounds",
         "max_inflation",

@@ -27,7 +27,7 @@ from ..service.net.http import Server, ServerError, require_private_way
 from ..service.wire.documents import TASK, Document, End, WireError, cleaned
 from ..service.wire.queries import TaskQuery
 from ..service.wire.task import MAX_EPSILON_IF_WATCHED, Lot, RefusedTaskError, Task
-from ..table.read import Dialect
+from ..table._read import Dialect
 from ..validation import ArgumentError, Found
 from .terminal import Decimal, Encoding, Sep, Stopped, clock_text, duration, length_line, messages, say, usual_wait
 

@@ -20,14 +20,15 @@ from rich.table import Table
 from ..estimator import PrivacyAccount, load_model
 from ..estimator.account import is_account
 from ..files import write_whole, written_whole
+from ..privacy._statements import certified_line
 from ..report import html_report
-from ..report.intervals import summaries_of
-from ..report.tables import coefficient_lines, described_lines, promise_lines, schema_facts
+from ..report._intervals import summaries_of
+from ..report._tables import coefficient_lines, described_lines, promise_lines, schema_facts
 from ..table import Schema, TableModel, evaluate_table, predict_table
+from ..table._encode import Encoder
+from ..table._read import Dialect, Source
 from ..table.apply import evaluate_privately, prediction_columns, read_table
-from ..table.encode import Encoder
 from ..table.model import INTERVALS
-from ..table.read import Dialect, Source
 from ..validation import ArgumentError
 from .fit import model_figures
 from .terminal import Decimal, Encoding, Sep, Shown, check_output, messages, named_as_options, say, warnings_said
@@ -115,9 +116,10 @@ def evaluate(
     watcher = Shown(console, shown=console.is_terminal and not as_json)
     if epsilon is not None:
         counted = None if account is None else PrivacyAccount(account)
-        scores = evaluate_privately(
-            table_model, source, epsilon=epsilon, delta=delta, honest=honest, account=counted, watcher=watcher
-        )
+        with named_as_options("epsilon", "delta", "honest"):
+            scores = evaluate_privately(
+                table_model, source, epsilon=epsilon, delta=delta, honest=honest, account=counted, watcher=watcher
+            )
         if as_json:
             typer.echo(json.dumps(scores.to_dict(), indent=2))
         else:
@@ -245,7 +247,7 @@ def show(
         return
     table_model = TableModel(schema, estimator)
     if as_json:
-        described = {"schema": table_model.schema.to_dict(), "explained": table_model.estimator.explain()}
+        described = {"schema": table_model.schema.to_dict(), "explained": "\n".join(table_model.estimator._explained())}
         typer.echo(json.dumps(model_figures(table_model, model) | described, indent=2))
         return
     console = Console()
@@ -256,7 +258,7 @@ def show(
         typer.echo(f"\n{table_model.summary()}\n")
     elif lines := coefficient_lines(table_model.estimator, facts):
         typer.echo("\n".join(["", *lines, ""]))
-    for line in [*promises, "", table_model.estimator.explain()]:
+    for line in [*promises, "", *table_model.estimator._explained()]:
         say(console, line)
 
 
@@ -268,7 +270,7 @@ def _show_account(account: PrivacyAccount, as_json: bool) -> None:
     say(Console(), "Each fit alone:")
     for number, spent in enumerate(account.fits, start=1):
         whom = "everybody" if spent.part is None else str(spent.part)
-        promise = "NOT PRIVATE" if spent.guarantee is None else str(spent.guarantee)
+        promise = "NOT PRIVATE" if spent.guarantee is None else certified_line(spent.guarantee, delta=account.delta)
         say(Console(), f"{number}. {spent.what}, {spent.users:,} users ({spent.unit}), counted on {whom}: {promise}")
     say(Console(), f"All of them together: {account}")
 

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from ..files import create_private
 from ..privacy import _statements as words
-from ..report.tables import described_lines, promise_lines
+from ..report._tables import described_lines, promise_lines
 from ..service.analyzer.task_file import QueryFile, TaskFile, asks_question, public_key
 from ..service.client.budget import period_of
 from ..service.net.http import require_private_way

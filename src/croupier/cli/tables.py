@@ -16,16 +16,16 @@ from rich.table import Table
 from ..estimator import PrivacyAccount
 from ..files import write_whole
 from ..privacy import _statements as statements
-from ..report.answers import answer_page
-from ..report.description import describe_page, description_table
+from ..report._answers import answer_page
+from ..report._description import describe_page, description_table
 from ..statistics import Answer, Description, HeavyHitters, ask
 from ..statistics import Table as JointTable
 from ..statistics.tables import facts_of
 from ..table import Schema, TableModel, describe_table, draft, schema_from
+from ..table._datasets import example_csv
+from ..table._read import Dialect, Source
 from ..table.apply import choose_table
-from ..table.datasets import example_csv
 from ..table.describe import TableGuess, guess_for, table_of, texts_of
-from ..table.read import Dialect, Source
 from ..validation import ArgumentError, Found
 from .terminal import Decimal, Encoding, Sep, Shown, check_output, messages, named_as_options, say, warnings_said
 

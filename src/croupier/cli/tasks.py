@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ..files import write_whole
 from ..privacy import _statements as words
-from ..report.answers import answer_page
+from ..report._answers import answer_page
 from ..service.analyzer.task_file import QueryFile, public_key
 from ..service.wire.documents import Document, WireError
 from ..service.wire.task import RefusedError, Task
@@ -297,7 +297,8 @@ def write_answer(asked: QueryFile, population: RemotePopulation, saved: Path, ur
     if isinstance(answer, Description):
         write_schema(asked, answer)
     schedule = population.task.schedule
-    say(messages(), f"Certified: {words.certified_line(schedule.guarantee, schedule.phases[0].plan.epsilon)}.")
+    plan = schedule.phases[0].plan
+    say(messages(), f"Certified: {words.certified_line(schedule.guarantee, plan.epsilon, plan.delta)}.")
     shown = f", and {url}/answer until this is stopped (Ctrl-C)" if url else ""
     say(messages(), f"Answer: {asked.output}; with charts: {page}{shown}.")
 

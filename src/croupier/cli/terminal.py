@@ -24,7 +24,7 @@ from ..optimizer.result import Round
 from ..optimizer.training import RUN
 from ..privacy._statements import round_up
 from ..table import Schema
-from ..table.population import Watcher
+from ..table._population import Watcher
 from ..table.schema import Label, as_text
 from ..validation import ArgumentError, Found
 

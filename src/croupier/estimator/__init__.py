@@ -1,6 +1,5 @@
 """The scikit-learn API: estimators whose fit is a private training run, a private scaler, and an account of what fits spend."""
 
-from ._base import PublicDataWarning, WeakPrivacyWarning
 from .account import BudgetWarning, PrivacyAccount, total_guarantee
 from .choosing import choose
 from .classification import ShuffleLinearSVC, ShuffleLogisticRegression
@@ -9,7 +8,14 @@ from .inference import ShuffleLinearRegression, ShuffleLogit
 from .intervals import WideIntervalsWarning
 from .regression import ShuffleHuberRegressor, ShuffleQuantileRegressor, ShuffleRidge
 from .scaler import ShuffleScaler
-from .warnings import FeatureNormWarning, FewPeopleWarning, MostlyNoiseWarning, RadiusWarning
+from .warnings import (
+    FeatureNormWarning,
+    FewPeopleWarning,
+    MostlyNoiseWarning,
+    PublicDataWarning,
+    RadiusWarning,
+    WeakPrivacyWarning,
+)
 
 __all__ = [
     "BudgetWarning",

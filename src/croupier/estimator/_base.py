@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import re
-import sys
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -27,8 +25,8 @@ from ..privacy._ledger import BudgetExceededError
 from ..privacy._statements import factor_up, round_down, round_up
 from ..privacy.guarantee import Neighbours
 from ..privacy.plan import Calibration, default_delta
+from ..statistics._holdout import Part
 from ..statistics.asking import plan_for
-from ..statistics.holdout import Part
 from ..validation import (
     ArgumentError,
     Found,
@@ -46,6 +44,7 @@ from ..validation import (
 from ._rounds import Ready
 from .account import BudgetWarning, PrivacyAccount, epsilon_text
 from .files import JsonModel, Promise, require_range
+from .warnings import PublicDataWarning, WeakPrivacyWarning, warn_caller
 
 Floats = NDArray[np.float64]
 # An epsilon beyond which a promise is hardly one: odds may change by a factor of 22 000.
@@ -53,14 +52,6 @@ _WEAK_EPSILON = 10.0
 _NO_PROMISE = 100.0
 NOTHING_READ_OFF: tuple[str, ...] = ()
 _NOT_RECORDED: str | None = None
-
-
-class PublicDataWarning(UserWarning):
-    """A fact that the guarantee treats as public was taken from the data, because data_is_public=True allows it."""
-
-
-class WeakPrivacyWarning(UserWarning):
-    """epsilon is so large that the guarantee says little."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -576,7 +567,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         return f"{type(self).__name__} of {self.n_users_} users: {promise}{notes}"
 
     def _why_not_private(self) -> str:
-        return f"{words.SEEDED}, by random_state" if self.random_state is not None else words.STAND_IN
+        return words.SEEDED if self.random_state is not None else words.STAND_IN
 
     def explain(self) -> str:
         """Say in plain words who could learn what about whom, and what is assumed.
@@ -591,6 +582,10 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         ArgumentError
             If epsilon or delta is outside its range.
         """
+        return "\n".join([self._in_a_line(with_watched=False), "", *self._explained()])
+
+    def _explained(self) -> list[str]:
+        """The lines of `explain` below its head, which names the class: what `croupier show` prints."""
         stated, fitted = self._promise(), hasattr(self, "promise_")
         epsilon = real("epsilon", stated.epsilon, above=0, at_most=_NO_PROMISE, remedy=f"{words.SCALE}.")
         delta = real("delta", stated.delta, above=0, below=1, remedy="Choose it well below 1 / users; 1e-6 is a common value.")
@@ -604,13 +599,11 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         )
         alarms = [] if promise.kept else [words.not_private(self._why_not_private())]
         alarms += [words.not_covered(self.read_off_data_)] if self.read_off_data_ else []
-        lines = [
-            self._in_a_line(with_watched=False),
-            "",
+        return [
             *alarms,
             promise.headline,
             *([promise.if_watched] if promise.watched else []),
-            f"A user is one person: one row, or all rows that fit(groups=...) gave the same label. {self._asked_how()[1]}",
+            f"A user is one person: one row, or all rows declared to be theirs. {self._asked_how()[1]}",
             promise.meaning,
             promise.guess,
             words.IN_GENERAL,
@@ -624,15 +617,6 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             *self._speaks_for(),
             *self._meaning(),
         ]
-        return "\n".join(lines)
-
-
-def warn_caller(text: str, category: type[Warning]) -> None:
-    """A warning about the line that called us, however deep in this package we are."""
-    level = 2
-    while level < 20 and sys._getframe(level - 1).f_globals.get("__name__", "").startswith(("croupier.", "contextlib")):
-        level += 1
-    warnings.warn(text, category, stacklevel=level)
 
 
 # Above this epsilon an attacker who knows when each person answered is promised next to nothing: docs/choosing.md.

@@ -158,7 +158,7 @@ class LinearModel(LinearRows):
         """By which rule training went, and why, where it was in other coordinates: a line of `explain`."""
         planned = self.schedule_
         recast = any(phase.share is not None for phase in planned.phases)
-        return [f"Trained by {planned.why}. Public facts alone decide this; rule= overrides it."] if recast else []
+        return [f"Trained by {planned.why}. Public facts alone decide this; the option rule overrides it."] if recast else []
 
     def _check_plans(self, planned: Any) -> None:
         if not isinstance(planned, Schedule):

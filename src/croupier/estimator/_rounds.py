@@ -12,7 +12,7 @@ from ..optimizer.result import Round
 from ..population import Population, Query
 from ..population.population import Question, Test, deal
 from ..privacy import Guarantee, SumPlan
-from ..privacy.crowd import honest_in_batch
+from ..privacy._crowd import honest_in_batch
 from ..protocol import SumEstimate
 from ..protocol.randomness import Secret
 from ..statistics.asking import answered, plan_for

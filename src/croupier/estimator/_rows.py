@@ -53,7 +53,7 @@ class DeclaredClasses(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
         some = ", ".join(names[:12]) + ("" if len(names) <= 12 else f" and {len(names) - 12} more")
         rule = f"A positive coefficient speaks for {names[1]}, a negative one for {names[0]}"
         if len(names) > 2:
-            rule = "Each has its own row of coef_, and a positive coefficient speaks for the class of its row"
+            rule = "Each class has its own coefficients, and a positive one speaks for it"
         return [f"Classes are sorted: {some}. {rule}."]
 
     def _class_indices(self, y: NDArray[Any]) -> NDArray[Any]:

@@ -14,7 +14,7 @@ from ..optimizer.training import Adaptive, prepared_queries
 from ..population import Population
 from ..privacy import central_noise_std, plan_lots
 from ..statistics import Moments
-from ..statistics.zoom import ROUNDS, Lens, Seen, Zoom
+from ..statistics._zoom import ROUNDS, Lens, Seen, Zoom
 from ..validation import ArgumentError
 from ._rounds import Ready
 

@@ -21,7 +21,7 @@ from ..privacy import Guarantee
 from ..privacy._filter import COMMON_DELTA, Caps, Limit, bounds_of, first_cap, require_countable, spent, without_lots
 from ..privacy._ledger import BudgetExceededError
 from ..privacy._statements import round_up
-from ..statistics.holdout import SIDES, Part, by_split
+from ..statistics._holdout import SIDES, Part, by_split
 from ..validation import ArgumentError, Found, one_of, real
 
 # The file of an account: its terms in the first line, then one line a fit. Several processes append to it at once.

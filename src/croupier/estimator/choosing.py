@@ -22,11 +22,11 @@ from ..privacy.gaussian import gaussian_mu
 from ..privacy.plan import default_delta
 from ..protocol import SumEstimate
 from ..statistics import Answer, ask
+from ..statistics._holdout import HoldOut
 from ..statistics.asking import plan_for
 from ..statistics.describing import part_of
 from ..statistics.evaluating import evaluation_query
 from ..statistics.histogram import Score
-from ..statistics.holdout import HoldOut
 from ..validation import ArgumentError, Found, real, whole
 from .account import PrivacyAccount
 

@@ -144,18 +144,16 @@ class ShuffleLogisticRegression(LinearClassifier):
             return []
         recast = any(phase.share is not None and phase.algorithm == "acsa" for phase in self.schedule_.phases)
         if recast:
-            text = "Gradients were clipped on centred rows: coef_ are not the parameters of a logistic model, but have their"
+            text = "Gradients were clipped on centred rows: coefficients are not the parameters of a logistic model, but have their"
             return [f"{text} signs, and probabilities are those of clipped gradients.", *self._chosen_rule()]
         if not self.capped_ and self._clips():
-            text = "Gradients of the logistic loss were clipped: coef_ are not the parameters of a logistic model, but have "
-            return [f"{text}their signs. decision_function and predict_proba are still log-odds and probabilities."]
+            text = "Gradients of the logistic loss were clipped: coefficients are not the parameters of a logistic model, but have "
+            return [f"{text}their signs. Predicted log-odds and probabilities are still what they say."]
         alike = "" if len(self.classes_) == 2 else ", up to what is added to all classes alike"
         shrunk = "; l2 draws them towards 0" if self.l2 else ""
-        text = (
-            "If labels follow a logistic model, coef_ and intercept_ estimate its parameters (log-odds per unit of a feature, for "
-        )
+        text = "If labels follow a logistic model, coefficients and intercept estimate its parameters (log-odds per unit of a "
         return [
-            f"{text}rows of at most feature_norm){alike}{shrunk}. They have no error bars; those of ShuffleLogit do.",
+            f"{text}feature, for rows within the declared norm){alike}{shrunk}. They have no error bars; those of a logit do.",
             *self._chosen_rule(),
         ]
 

@@ -22,11 +22,11 @@ from ..privacy import _statements as words
 from ..problem.problem import clip_rows, with_constant
 from ..protocol import SumEstimate
 from ..statistics import Moments
+from ..statistics._newton import Newton
+from ..statistics._zoom import Seen, Zoom, ZoomLogit
 from ..statistics.moments import Coefficients, LeastSquares, MomentSums, explained, least_squares, noise_edge, seen_from
-from ..statistics.newton import Newton
-from ..statistics.zoom import Seen, Zoom, ZoomLogit
 from ..validation import ArgumentError, numbers_or_nan, one_of, whole
-from ._base import check_once, plan_once, warn_caller
+from ._base import check_once, plan_once
 from ._parameters import documented
 from ._rounds import GroupPlans, Ready, group_rounds, one_round, plan_groups, require_once
 from ._rows import DeclaredClasses, Floats, LinearRows, checked_ranges, range_of
@@ -42,6 +42,7 @@ from .intervals import (
     shown,
     slope_half_width,
 )
+from .warnings import warn_caller
 
 METHODS = ("auto", "rounds", "moments")
 _METHODS_REMEDY = "'moments' asks at once, 'rounds' in eight secret rounds, 'auto' takes the one whose forecast is narrower."
@@ -754,8 +755,8 @@ class ShuffleLogit(DeclaredClasses, IntervalModel):
 
     def _meaning(self) -> list[str]:
         return [
-            "If labels follow a logistic model, coef_ and intercept_ estimate its parameters (log-odds per unit of a feature, for "
-            "rows of at most feature_norm); summary() has their standard errors, for sampling and noise together.",
+            "If labels follow a logistic model, coefficients and intercept estimate its parameters (log-odds per unit of a "
+            "feature, for rows within the declared norm); standard errors are for sampling and noise together.",
             *self._widths(),
         ]
 

@@ -13,7 +13,7 @@ from ..files import Figures
 from ..privacy._statements import round_up
 from ..statistics.moments import Coefficients
 from ..validation import ArgumentError, real
-from ._base import warn_caller
+from .warnings import warn_caller
 
 Floats = NDArray[np.float64]
 

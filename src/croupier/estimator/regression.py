@@ -16,8 +16,8 @@ from scipy.optimize import brentq
 from sklearn.base import RegressorMixin
 
 from ..optimizer import Schedule
+from ..optimizer._rules import LEAST_ROUNDS, MOST_COLUMNS
 from ..optimizer.planning import METHODS
-from ..optimizer.rules import LEAST_ROUNDS, MOST_COLUMNS
 from ..population import Population
 from ..privacy import NoCertificateError, SumPlan
 from ..problem import Huber, Loss, Pinball, Squared
@@ -25,12 +25,12 @@ from ..protocol import SumEstimate
 from ..statistics import Moments
 from ..statistics.moments import MomentSums, raised_spectrum
 from ..validation import ArgumentError, Found, numbers_or_nan, one_of, real
-from ._base import check_once, plan_once, require_numbers, warn_caller
+from ._base import check_once, plan_once, require_numbers
 from ._linear import LinearModel
 from ._parameters import documented
 from ._rounds import Ready, one_round, require_once
 from ._rows import Floats
-from .warnings import MostlyNoiseWarning, warn_of_few_people, warn_of_pressing
+from .warnings import MostlyNoiseWarning, warn_caller, warn_of_few_people, warn_of_pressing
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -395,7 +395,8 @@ class ShuffleRidge(LinearRegressor):
             limit = (
                 "" if self.method == "moments" else f", and up to {LARGEST_EDGE[self.interactivity]:g} it was measured to be better"
             )
-            return [f"Made from one round of second moments: {rule}{limit}. method='rounds' trains by gradients instead."]
+            made = f"Made from one round of second moments: {rule}{limit}."
+            return [f'{made} The option method, set to "rounds", trains by gradients instead.']
         if "result_" in vars(self) and (chosen := self._chosen_rule()):
             return chosen
         if self.method != "auto":
@@ -403,7 +404,7 @@ class ShuffleRidge(LinearRegressor):
         if "result_" not in vars(self):
             return [
                 "Either everybody is asked once, for second moments, or training goes in rounds: whichever is better by a public "
-                "rule. It needs the number of users, and is decided before anybody is asked (method_for)."
+                "rule. It needs the number of users, and is decided before anybody is asked."
             ]
         return [f"Trained in rounds: {self._why_rounds()}."]
 

@@ -199,8 +199,8 @@ class CroupierStrategy:
         promise, delta = self.plan.guarantee, self.plan.delta
         condition = TWO_OPERATORS if self.analyzer.separate else ONE_OPERATOR
         return (
-            f"{condition}{guarantee_line(promise, self.plan.epsilon)}, to anyone who sees the models; to an attacker who also "
-            f"knows when each device answered, as this server does, {watched_line(promise, delta)}."
+            f"{condition}{guarantee_line(promise, self.plan.epsilon, delta)}, to anyone who sees the models; to an attacker who "
+            f"also knows when each device answered, as this server does, {watched_line(promise, delta)}."
         )
 
     # What Flower calls.

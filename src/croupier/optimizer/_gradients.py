@@ -14,7 +14,7 @@ from ..population.population import Query
 from ..problem import Problem, Squared
 from ..problem.custom import is_known
 from ..problem.problem import Coordinates, Objective, Recast, Smoothed, clip_rows
-from ..protocol.sparse import SparseVectors, second_moments, symmetric_matrix
+from ..protocol._sparse import SparseVectors, second_moments, symmetric_matrix
 from ..validation import Mask, finite_rows, numbers_or_nan, one_by_one, taken
 
 # What users answer who may hold an invalid record: a public default, and nothing that says so.

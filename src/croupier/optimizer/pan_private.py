@@ -20,9 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 from ..privacy import Guarantee, SumPlan
 from ..problem.problem import Objective
 from ..protocol import SecureRandom, SeededRandom
-from ..protocol.randomizer import Randomizer
+from ..protocol._randomizer import Randomizer
+from ..protocol._sampling import binomial
 from ..protocol.randomness import RandomSource
-from ..protocol.sampling import binomial
 from ..validation import blanks, numbers_or_nan, one_by_one
 from ._gradients import Gradients
 from .algorithms import Iterate

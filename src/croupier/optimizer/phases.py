@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..files import JsonText
 from ..privacy import Guarantee, LotsPlan, SumPlan
-from ..privacy.crowd import honest_in_batch, surely_honest
+from ..privacy._crowd import honest_in_batch, surely_honest
 from ..privacy.guarantee import known_fields
 from ..problem import Problem
 from ..problem.problem import Objective, Smoothed

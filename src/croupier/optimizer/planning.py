@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..privacy import LotsPlan, NoCertificateError, SumPlan, central_noise_std, plan_lots
+from ..privacy._crowd import exclusions_in_batch, honest_in_batch, honest_total
 from ..privacy.calibration import plan as make_plan
-from ..privacy.crowd import exclusions_in_batch, honest_in_batch, honest_total
 from ..privacy.lots import Opening
 from ..privacy.plan import SumRequest, padded_length
 from ..problem import Problem
 from ..problem.problem import Objective
 from ..validation import ArgumentError, Found, one_of, real, whole
-from . import rules
+from . import _rules as rules
 from ._gradients import Rows, opening_query
 from .phases import INTERACTIVITY, Phase, Schedule
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..protocol._encoding import require_finite
 from ..validation import ArgumentError, Found, RecordError, blanks, is_missing, name_of, numbers_or_nan, one_by_one
-from .blocks import (
+from ._blocks import (
     BLOCK_USERS,
     CHUNK_ENTRIES,
     ENTRIES_PER_THREAD,

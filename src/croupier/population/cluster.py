@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Self
 
 from ..protocol import Counts, SumEstimate
 from ..validation import ArgumentError, Found, how_to_install, whole
-from .blocks import BlockPopulation, Placed, Records, Shard, joint_digest, processors, released
+from ._blocks import BlockPopulation, Placed, Records, Shard, joint_digest, processors, released
 from .population import Question, Test, UnreachableError, WorkerError
 
 # The connection to Ray: to a running cluster, or to a local one that is started here and ended here.

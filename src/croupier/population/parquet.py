@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pyarrow import fs, parquet
 
 from ..validation import ArgumentError
-from .blocks import BLOCK_USERS, BlockPopulation
+from ._blocks import BLOCK_USERS, BlockPopulation
 from .population import UnreachableError
 
 # What a user does to its own record where it is read: from (X, y) to (X, y).

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from ..arithmetic import LinearVectors
 from ..privacy import Guarantee, LotsPlan, SumPlan
 from ..protocol import SumEstimate, VectorSum
+from ..protocol._sparse import SparseVectors
 from ..protocol.randomness import Secret
-from ..protocol.sparse import SparseVectors
 from ..validation import ArgumentError
 
 # Who takes part in which round: users are dealt to rounds by secret tickets, which any machine can draw for its own users.

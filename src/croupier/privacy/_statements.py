@@ -108,7 +108,8 @@ MACHINES = (
 )
 RECORDS = {
     "refuse": "Assumptions about the records: if others can see a refusal, all records are valid (finite numbers, declared "
-    'labels). A fit stops at an invalid record, which reveals that there is one. invalid="blank" needs no such assumption.',
+    'labels). A fit stops at an invalid record, which reveals that there is one. The option invalid, set to "blank", needs no such '
+    "assumption.",
     "blank": "Assumptions about the records: none. An invalid record counts as a blank, which is the same whatever it contains.",
 }
 LOTS = (
@@ -258,13 +259,19 @@ def brief(epsilon: Any, delta: Any, neighbours: str) -> str:
     return f"epsilon = {loss(epsilon)}, delta = {loss(delta)}, neighbours {neighbours}"
 
 
-def guarantee_line(guarantee: Guarantee, epsilon: float) -> str:
-    """What is certified at an epsilon, in one line: (epsilon, delta) first, then for whom, if what, and by which theorem."""
-    return _line(guarantee, round_up(epsilon), round_up(guarantee.delta(epsilon)))
+def guarantee_line(guarantee: Guarantee, epsilon: float, delta: float) -> str:
+    """What was asked for, in one line: (epsilon, delta) first, then for whom, if what, and by which theorem.
+
+    The delta is the one asked for, as everywhere else, if the guarantee keeps it; otherwise the larger one that it keeps.
+    """
+    return _line(guarantee, round_up(epsilon), round_up(max(delta, guarantee.delta(epsilon))))
 
 
-def certified_line(guarantee: Guarantee, epsilon: float | None = None) -> str:
-    """`guarantee_line` with the figures that the proof is made of."""
+def certified_line(guarantee: Guarantee, epsilon: float | None = None, delta: float | None = None) -> str:
+    """`guarantee_line` with the figures that the proof is made of.
+
+    Without an epsilon: the smallest one at this delta, or else at the first usual delta that the slack leaves room in.
+    """
     secret = [f"mu = {round_up(one.mu)} in one of {one.rounds:,} secret rounds" for one in guarantee.allocations]
     figures = [f"mu = {round_up(guarantee.mu)}"] if guarantee.mu or not (guarantee.pure_rounds or secret) else []
     figures += secret
@@ -272,8 +279,8 @@ def certified_line(guarantee: Guarantee, epsilon: float | None = None) -> str:
         figures.append(f"{guarantee.pure_rounds} x epsilon = {round_up(guarantee.pure_epsilon)}")
     figures.append(f"slack = {round_up(guarantee.slack)}")
     if epsilon is not None:
-        line = guarantee_line(guarantee, epsilon)
-    elif (usual := _usual(guarantee)) is None:
+        line = guarantee_line(guarantee, epsilon, delta or 0.0)
+    elif (usual := _usual(guarantee, delta)) is None:
         line = f"no promise at any delta of use, {_conditions(guarantee)}"
     else:
         line = _line(guarantee, *map(round_up, usual))
@@ -311,9 +318,10 @@ def not_covered(names: Sequence[str]) -> str:
     return f"NOT COVERED: {', '.join(names)}, taken from the data, because it was declared public."
 
 
-def _usual(guarantee: Guarantee) -> tuple[float, float] | None:
+def _usual(guarantee: Guarantee, wanted: float | None = None) -> tuple[float, float] | None:
     """An epsilon and the delta that `certified_line` states it at; None if the slack leaves no such delta."""
-    delta = next((usual for usual in USUAL_DELTAS if usual >= 2 * guarantee.slack), None)
+    deltas = USUAL_DELTAS if wanted is None else (wanted, *USUAL_DELTAS)
+    delta = next((usual for usual in deltas if usual >= 2 * guarantee.slack), None)
     if delta is None:
         return None
     if guarantee.pure_rounds <= _MANY_RESPONSES:

@@ -16,8 +16,8 @@ from scipy.special import gammaln
 
 from ..files import Figures, JsonText
 from ..validation import ArgumentError, one_of, real, whole
+from ._allocation import SLACKS, Allocation
 from ._statements import certified_line, exact, round_up
-from .allocation import SLACKS, Allocation
 from .gaussian import gaussian_delta
 
 Neighbours = Literal["replace-one", "zero-out"]

@@ -18,11 +18,8 @@ from scipy.optimize import brentq
 from ..files import JsonText
 from ..validation import ArgumentError, real, whole
 from . import _tight as tight
-from ._statements import round_up
-from .allocation import MAX_ROUNDS, Allocation, divergences
-from .calibration import plan as make_plan
-from .certificate import RESIDUE, NoCertificateError, certify
-from .crowd import (
+from ._allocation import MAX_ROUNDS, Allocation, divergences
+from ._crowd import (
     cheats_in_round,
     exclusions_in_round,
     honest_total,
@@ -32,6 +29,9 @@ from .crowd import (
     shortage,
     smallest_batch,
 )
+from ._statements import round_up
+from .calibration import plan as make_plan
+from .certificate import RESIDUE, NoCertificateError, certify
 from .gaussian import central_noise_std, gaussian_mu
 from .guarantee import Guarantee, known_fields
 from .plan import SumPlan, SumRequest, padded_length

@@ -19,7 +19,7 @@ from .gaussian import central_noise_std
 from .guarantee import NEIGHBOURS, Guarantee, known_fields
 
 if TYPE_CHECKING:
-    from .proof import Proof
+    from ._proof import Proof
 
 Calibration = Literal["tight", "paper", "paper-scaled"]
 CALIBRATIONS: tuple[str, ...] = get_args(Calibration)
@@ -449,7 +449,7 @@ class SumPlan(SumRequest, JsonText):
         True
         """
         try:
-            from .proof import prove  # noqa: PLC0415  (needs an extra)
+            from ._proof import prove  # noqa: PLC0415  (needs an extra)
         except ModuleNotFoundError as error:
             if error.name != "flint":
                 raise
@@ -516,7 +516,7 @@ class SumPlan(SumRequest, JsonText):
             f"{self.levels} levels + {self.noise_bits} noise bits (p = {self.noise_probability:g}) per coordinate"
             f"{'' if self.range is None else f' of {self.padded} rotated ones'}, "
             f"noise {self.noise_std:.4g} = {self.inflation:.4g} x central; "
-            f"certified: {certified_line(self.guarantee, self.epsilon)}"
+            f"certified: {certified_line(self.guarantee, self.epsilon, self.delta)}"
         )
 
 

@@ -637,7 +637,7 @@ def _random_point(domain: Domain, rng: np.random.Generator) -> Floats:
 # Rows seen in other coordinates: a public linear map of rows, and the gradients of a problem's losses in what it makes of them.
 #
 # Where columns have very different sizes or a common mean, the same noise costs less in coordinates in which rows have no mean
-# and the same size in every direction. Such a map is found from sums that were released before (`croupier.optimizer.rules`), so
+# and the same size in every direction. Such a map is found from sums that were released before (`croupier.optimizer._rules`), so
 # it is public; scores, and so losses and predictions, are the same in all coordinates.
 
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from ..validation import how_to_install
 from ._encoding import Rotation, UnitVectors
+from ._sampling import round_ties
 from .randomness import RandomSource
-from .sampling import round_ties
 
 # Entries that are rounded in the time that it takes to load numba.
 PATIENCE = 1 << 25

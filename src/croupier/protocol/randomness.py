@@ -1,6 +1,6 @@
 """Where random bits come from: secure and seeded are different types, and results know which was used.
 
-All are ChaCha20 keystreams, so every law in `sampling` runs on the same code with either; they differ in the key. Nothing
+All are ChaCha20 keystreams, so every law in `_sampling` runs on the same code with either; they differ in the key. Nothing
 here or there passes through floating point randomness.
 """
 

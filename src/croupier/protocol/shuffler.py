@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from ..privacy import ArgumentError, SumPlan
 from ..privacy._statements import honest_users
 from ..validation import Found
+from ._sampling import permutation
 from .randomness import RandomSource
-from .sampling import permutation
 
 Bits = NDArray[np.bool_]
 

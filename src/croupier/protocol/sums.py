@@ -15,11 +15,11 @@ from ..privacy import ArgumentError, Guarantee, SumPlan
 from ..privacy.calibration import is_proved
 from ..validation import Found, one_of, real, whole
 from ._encoding import Rotation, as_numbers, as_vectors, require_finite
-from .randomizer import Randomizer
+from ._randomizer import Randomizer
+from ._sampling import MAX_TRIALS
+from ._sparse import SparseVectors
 from .randomness import RandomSource, SecureRandom
-from .sampling import MAX_TRIALS
 from .shuffler import Counts, Encoded, Report, ShuffledBatch, Shuffler, require_crowd
-from .sparse import SparseVectors
 
 # The analyst's side (A_1D, A_vec): count ones, subtract the noise's mean, rescale.
 

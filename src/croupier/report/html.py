@@ -20,6 +20,7 @@ from ..privacy import _statements as words
 from ..privacy._statements import round_up
 from ..privacy.plan import REQUEST_FIELDS
 from ..validation import ArgumentError, Found
+from ._intervals import intervals_page, kind_of, summaries_of, weights_section, without_rounds
 from ._svg import (
     Axis,
     Figure,
@@ -37,7 +38,6 @@ from ._svg import (
 )
 from .baselines import alone_request, central, local
 from .compare import Comparison, Method, public_comparison
-from .intervals import intervals_page, summaries_of, weights_section, without_rounds
 
 # The report's figures: how training went, and what another epsilon would mean.
 
@@ -71,12 +71,14 @@ def gradient_figure(result: Result) -> str:
     figure.label(rounds[-1], low[-1], "noise alone", anchor="end", shift=16)
     early = min(range(len(norms)), key=lambda i: (-norms[i], i))
     figure.label(rounds[early], norms[early], "one dot per round", anchor="start" if early < len(norms) / 2 else "end", shift=-9)
+    others = len(result.history) - len(history)
+    first = f" The first {others:,} rounds asked about rows, not gradients, and have no dot." if others else ""
     where = sum(norm <= top for norm, top in zip(norms, high, strict=True))
     return _captioned(
         figure,
         f"Each dot is the length of a round's mean gradient, noise included. The band holds {BAND:.0%} of the "
         f"lengths that the noise alone would have. {where:,} of {len(norms):,} rounds lie in or below it: there the people's own "
-        f"gradient was too small to stand out, which is how a finished training looks, and also one with too little budget.",
+        f"gradient was too small to stand out, which is how a finished training looks, and also one with too little budget.{first}",
     )
 
 
@@ -358,7 +360,7 @@ class _Shown:
         promise = model.promise_
         parameters = {name: value for name, value in model.get_params(deep=False).items() if name not in _LEFT_OUT}
         return cls(
-            type(model).__name__,
+            kind_of(model),
             model.result_,
             model.guarantee_,
             promise.epsilon,
@@ -549,7 +551,7 @@ def _assumed(shown: _Shown) -> str:
         f"<b>The shuffler.</b> {escape(words.SHUFFLER)}",
         *([f"<b>The lots.</b> {escape(words.LOTS)}"] if shown.promise.watched else []),
         f"<b>The others.</b> {unbroken(shown.promise.crowd)}",
-        "<b>A person</b> is one row, or all rows to which groups gave the same name. For someone who is in the data "
+        "<b>A person</b> is one row, or all rows declared to be theirs. For someone who is in the data "
         "under two names, epsilon doubles, and delta grows.",
         f"<b>The records.</b> {escape(words.of_records(shown.invalid))}",
         f"<b>The machines.</b> {escape(words.MACHINES)}",
@@ -563,7 +565,7 @@ def _assumed(shown: _Shown) -> str:
 def _details(shown: _Shown) -> str:
     result, plan, guarantee = shown.result, shown.last.plan, shown.planned
     bound = "none" if result.bound is None else f"expected excess {result.schedule.bound_on} loss at most {result.bound:.4g}"
-    certified = words.certified_line(guarantee, shown.epsilon)
+    certified = words.certified_line(guarantee, shown.epsilon, shown.delta)
     facts = {
         "method": f"{result.method}, {result.schedule.interactivity} interactivity; {result.schedule.why}",
         "rounds": ", then ".join(_rounds(phase) for phase in result.schedule.phases),
@@ -574,7 +576,9 @@ def _details(shown: _Shown) -> str:
         "certified": certified if shown.guarantee else "none: not private",
         "bound on the loss": bound,
     }
-    public = {name: value_text(value) for name, value in shown.parameters.items() if value is not None} | dict(shown.facts)
+    public = {name.replace("_", " "): value_text(value) for name, value in shown.parameters.items() if value is not None} | dict(
+        shown.facts
+    )
     parts = ["<h2>Treated as public</h2>", facts_table(public)] if public else []
     return "\n".join([*parts, "<h2>How it was made</h2>", facts_table(facts)])
 

@@ -18,7 +18,7 @@ from ..privacy.plan import default_delta
 from ..protocol import SumEstimate
 from ..protocol.randomness import Secret
 from ..validation import ArgumentError, Found, real, whole
-from .holdout import Part
+from ._holdout import Part
 
 Floats = NDArray[np.float64]
 

@@ -18,10 +18,10 @@ from ..privacy import _statements as words
 from ..privacy.guarantee import Neighbours
 from ..protocol import SumEstimate
 from ..validation import ArgumentError, Found, is_missing, known_place, name_of, numbers_or_nan, one_by_one
+from ._columns import ColumnSummary, Guess, LevelGuess, LevelSummary, NumberGuess, NumberSummary
+from ._holdout import LABELS, HoldOut, Part, name_number
 from .asking import Account, Answer, PartAccount, ask
-from .columns import ColumnSummary, Guess, LevelGuess, LevelSummary, NumberGuess, NumberSummary
 from .histogram import known_total, possible_shares, to_simplex, unit_root
-from .holdout import LABELS, HoldOut, Part, name_number
 
 # All columns of a table in one private round: the query, by bins of public guesses.
 #

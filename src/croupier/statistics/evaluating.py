@@ -20,12 +20,12 @@ from ..privacy import _statements as words
 from ..privacy.guarantee import Neighbours
 from ..protocol import SumEstimate
 from ..validation import ArgumentError, Found, RecordError, real
+from ._scores import BINS as QUANTILE_BINS
+from ._scores import LOSS, RANKS, RIGHT_OF_SEVERAL, SQUARE, CellCounts, Errors, OneVsRest, QuantileBins, cell_vectors, class_vectors
+from ._scores import WEIGHT as CELL
 from .asking import Account, Answer, ask
 from .histogram import Score, scored_total, unit_root
 from .query import finite, require_numbers
-from .scores import BINS as QUANTILE_BINS
-from .scores import LOSS, RANKS, RIGHT_OF_SEVERAL, SQUARE, CellCounts, Errors, OneVsRest, QuantileBins, cell_vectors, class_vectors
-from .scores import WEIGHT as CELL
 
 # How good a model is on people who were not trained on, in one private round: the queries, and what is read from their sums.
 #

@@ -26,7 +26,7 @@ from scipy.special import ndtr
 from ..files import Figures
 from ..population import Query
 from ..protocol import SumEstimate
-from ..protocol.sparse import SparseVectors
+from ..protocol._sparse import SparseVectors
 from ..validation import ArgumentError, Found, is_missing, real, whole
 from .histogram import Score
 

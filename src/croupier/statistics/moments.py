@@ -18,7 +18,7 @@ from scipy.special import ndtr, ndtri
 
 from ..population import Query
 from ..protocol import SumEstimate
-from ..protocol.sparse import SparseVectors
+from ..protocol._sparse import SparseVectors
 from ..validation import ArgumentError, Found, real, whole
 from .query import finite, require_numbers, unit_rows
 

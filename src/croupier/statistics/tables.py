@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from ..files import Figures
 from ..population import Query
 from ..protocol import SumEstimate
-from ..protocol.sparse import SparseVectors
+from ..protocol._sparse import SparseVectors
 from ..validation import ArgumentError, Found, real, whole
-from .columns import LevelGuess, NumberGuess, NumberSummary
+from ._columns import LevelGuess, NumberGuess, NumberSummary
 from .describing import numbers_of
 from .histogram import possible_shares, to_simplex, unit_root
 

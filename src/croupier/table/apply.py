@@ -14,10 +14,10 @@ from ..estimator import PrivacyAccount
 from ..estimator.choosing import MOST, Choice, Contest, chosen, scores_of
 from ..statistics import Evaluation, ask, evaluate
 from ..validation import ArgumentError, Found
-from .encode import Encoder
+from ._encode import Encoder
+from ._population import Watcher, piece_rows
+from ._read import Source
 from .model import TableModel
-from .population import Watcher, piece_rows
-from .read import Source
 from .schema import Schema, as_text
 
 
@@ -64,7 +64,7 @@ def predict_table(model: TableModel, source: Source, *, proba: bool = False, wat
     >>> from croupier.table import Schema, TableModel
     >>> from croupier.table.apply import read_table
     >>> from croupier.table.model import Request
-    >>> from croupier.table.read import Source
+    >>> from croupier.table._read import Source
     >>> file = Path(tempfile.mkdtemp(), "people.csv")
     >>> written = file.write_text("age,ill\\n" + "30,no\\n70,yes\\n" * 1000)
     >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": {"age": {"low": 0, "high": 100}}}
@@ -121,7 +121,7 @@ def evaluate_table(model: TableModel, source: Source, *, watcher: Watcher | None
     >>> from croupier.table import Schema, TableModel
     >>> from croupier.table.apply import read_table
     >>> from croupier.table.model import Request
-    >>> from croupier.table.read import Source
+    >>> from croupier.table._read import Source
     >>> file = Path(tempfile.mkdtemp(), "people.csv")
     >>> written = file.write_text("age,ill\\n" + "30,no\\n70,yes\\n" * 1000)
     >>> facts = {"target": {"column": "ill", "classes": ["no", "yes"]}, "columns": {"age": {"low": 0, "high": 100}}}

@@ -21,15 +21,15 @@ from ..estimator import PrivacyAccount
 from ..population import ArrayPopulation
 from ..protocol import SumEstimate
 from ..statistics import Answer, Description, Table, ask
+from ..statistics._columns import LEAST_TAIL, WIDEST, LevelGuess, NumberGuess, NumberSummary
+from ..statistics._holdout import HoldOut
 from ..statistics.asking import plan_for
-from ..statistics.columns import LEAST_TAIL, WIDEST, LevelGuess, NumberGuess, NumberSummary
 from ..statistics.describing import Summaries, on_part, part_of
 from ..statistics.describing import described as description_of
-from ..statistics.holdout import HoldOut
 from ..validation import ArgumentError, FileError, Found, unreadable
-from .encode import Encoder, column_numbers, column_texts, is_nobody, level_codes
-from .population import RowStore, TableWarning, Watcher
-from .read import Piece, Source, other_separator, shown
+from ._encode import Encoder, column_numbers, column_texts, is_nobody, level_codes
+from ._population import RowStore, TableWarning, Watcher
+from ._read import Piece, Source, other_separator, shown
 from .schema import Category, Column, Described, Keys, Label, Numeric, Schema, Target, as_text, outwards
 
 # What is guessed of a table before anybody is asked: a TOML file like a schema, but ranges may be far too wide, or left out.
@@ -503,7 +503,7 @@ def schema_from(description: Description, guess: TableGuess) -> tuple[Schema, di
     Examples
     --------
     >>> import numpy as np, croupier as cr
-    >>> from croupier.statistics.columns import NumberGuess
+    >>> from croupier.statistics._columns import NumberGuess
     >>> from croupier.table import schema_from
     >>> from croupier.table.describe import TableGuess
     >>> rng = np.random.default_rng(0)

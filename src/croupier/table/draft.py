@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from pyarrow import compute
 
 from ..validation import FileError
-from .pictures import picture_shapes
-from .read import Source, other_separator, shown
+from ._pictures import picture_shapes
+from ._read import Source, other_separator, shown
 from .schema import Category, Column, Image, Label, Numeric, Schema, Target, outwards
 
 # What a public sample shows of a column of numbers: a range that outliers do not stretch, whether they spread over orders of
@@ -196,7 +196,7 @@ def draft(source: Source, target: str, user: str | None = None) -> tuple[Schema,
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from croupier.table.read import Source
+    >>> from croupier.table._read import Source
     >>> sample = Path(tempfile.mkdtemp(), "sample.csv")
     >>> written = sample.write_text("age,ill\\n" + "30.5,no\\n70.5,yes\\n" * 50)
     >>> schema, notes, left_out = draft(Source(sample), "ill")

@@ -11,11 +11,11 @@ from typing import Any
 from ..estimator._linear import LinearModel
 from ..optimizer import Schedule
 from ..population import Population
-from ..statistics.holdout import Part
-from .encode import Encoder
+from ..statistics._holdout import Part
+from ._encode import Encoder
+from ._population import Engine, TableWarning, Watcher
+from ._read import Source
 from .model import INTERVALS, TableEstimator, TableModel, interval_schema, request_for
-from .population import Engine, TableWarning, Watcher
-from .read import Source
 from .schema import Schema
 
 _READ_OFF = ("the schema (ranges, levels, classes)",)

@@ -27,7 +27,7 @@ from ..estimator.inference import FEWEST
 from ..estimator.intervals import RegressionTable
 from ..files import write_whole
 from ..validation import ArgumentError, Found, one_of, real, unreadable
-from .encode import Encoder
+from ._encode import Encoder
 from .schema import Category, Image, Numeric, Schema, features_of
 
 # Regressions with intervals on a table: which there are, how records become their rows, and coefficients in the schema's units.

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..features import FeatureMap
 from ..privacy._statements import round_up
-from ..statistics.holdout import HoldOut, Part
+from ..statistics._holdout import HoldOut, Part
 from ..validation import ArgumentError, FileError, Found, one_of, real, unreadable, whole
 
 __all__ = [

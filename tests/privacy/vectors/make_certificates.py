@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from croupier.privacy import certify, plan_scalar_sum, plan_sum
-from croupier.privacy.proof import SHIFT_FACTOR, Enclosure, ball_constants
+from croupier.privacy._proof import SHIFT_FACTOR, Enclosure, ball_constants
 
 FILE = Path(__file__).parent / "certificates.json"
 

@@ -19,24 +19,24 @@ import croupier.problem as problems
 from croupier.arithmetic import LinearVectors
 from croupier.optimizer._gradients import Gradients, Rows, opening_query
 from croupier.privacy import LotsPlan, plan_lots, plan_sum
+from croupier.privacy._allocation import Allocation
+from croupier.privacy._crowd import honest_in_batch, overflow, surely_honest
 from croupier.privacy._filter import Caps, GaussianBound
-from croupier.privacy.allocation import Allocation
 from croupier.privacy.certificate import bend
-from croupier.privacy.crowd import honest_in_batch, overflow, surely_honest
 from croupier.privacy.gaussian import gaussian_delta, gaussian_mu
 from croupier.privacy.lots import Opening
 from croupier.problem import Ball, Problem
 from croupier.problem.problem import Coordinates, Recast
 from croupier.protocol import VectorSum
 from croupier.protocol._encoding import Rotation, clip_to_ball, encode
-from croupier.protocol.randomizer import Randomizer
+from croupier.protocol._randomizer import Randomizer
+from croupier.protocol._sampling import binomial, round_at_random
 from croupier.protocol.randomness import KeyedRandom
-from croupier.protocol.sampling import binomial, round_at_random
 from croupier.service.wire.documents import canonical, sha256
 from croupier.service.wire.queries import TrainingQuery, coordinates_to_dict
 from croupier.service.wire.reports import count_width
 from croupier.service.wire.transports import block_digest
-from croupier.table.read import Piece
+from croupier.table._read import Piece
 
 HERE = Path(__file__).parent
 # Quantities that pass through exp or log agree to this, in parts of the largest number of a vector.
@@ -342,7 +342,7 @@ def rows_vector(words: dict[str, Any], people: list[dict[str, str]]) -> dict[str
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.csv as arrow_csv  # noqa: PLC0415
 
-    from croupier.table.read import NULLS  # noqa: PLC0415
+    from croupier.table._read import NULLS  # noqa: PLC0415
 
     weights = len(words["features"]) + 1
     reader = TrainingQuery(Problem(loss=problems.Logistic(), domain=Ball(dim=weights, radius=1.0)), words)

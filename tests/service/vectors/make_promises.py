@@ -17,8 +17,8 @@ import numpy as np
 
 from croupier.privacy import Guarantee, SumPlan, plan_scalar_sum, plan_sum
 from croupier.privacy._filter import gaussian_bound, response_mu
+from croupier.protocol._sampling import binomial
 from croupier.protocol.randomness import KeyedRandom
-from croupier.protocol.sampling import binomial
 from croupier.service.client.budget import BudgetLimit, DeviceBudget, period_of, period_text
 from croupier.service.wire.documents import sha256
 from croupier.service.wire.task import RefusedTaskError

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from croupier.service.wire.queries import statistic_from_dict
+from croupier.statistics._columns import NumberGuess
 from croupier.statistics.asking import plan_for
-from croupier.statistics.columns import NumberGuess
 
 HERE = Path(__file__).parent
 BOUNDED = 1e-12

@@ -332,7 +332,7 @@ def promise_words(schedule: Schedule, release: str = "model") -> dict[str, str]:
         "words": " ".join(filter(None, (promise.meaning, promise.guess, promise.if_watched))),
         "if": f"Assumptions about the shuffler. {words.SHUFFLER}{lots} Assumptions about the others. {promise.crowd} "
         f"{words.RECORDS['refuse']}",
-        "proved": words.certified_line(guarantee, epsilon),
+        "proved": words.certified_line(guarantee, epsilon, delta),
     }
 
 

@@ -22,8 +22,8 @@ from sqlalchemy import Column, Connection, ForeignKey, Integer, LargeBinary, Str
 from ...optimizer.phases import Phase, Schedule
 from ...population.population import Question, Test
 from ...privacy import SumPlan
+from ...privacy._crowd import exclusions_in_batch, honest_in_batch, honest_total
 from ...privacy._statements import exact
-from ...privacy.crowd import exclusions_in_batch, honest_in_batch, honest_total
 from ...protocol import Counts, SumEstimate, VectorSum
 from ...protocol.randomness import Secret
 from ...validation import ArgumentError

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from ...estimator._linear import LinearModel
 from ...privacy.plan import default_delta
 from ...table import Schema
+from ...table._encode import Encoder
 from ...table.describe import TableGuess
-from ...table.encode import Encoder
 from ...table.model import Request, task_for
 from ...validation import ArgumentError, Found, blanks, one_of, real, unreadable, whole
 from ..wire.documents import WireError

@@ -20,9 +20,9 @@ from sqlalchemy import delete, func, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 from starlette.types import ASGIApp
 
-from ...privacy.crowd import honest_in_batch, honest_total
+from ...privacy._crowd import honest_in_batch, honest_total
 from ...protocol import SecureRandom
-from ...protocol.sampling import permutation
+from ...protocol._sampling import permutation
 from ..net.database import Database
 from ..net.http import require_public
 from ..net.registry import KEEP_DAYS, Keyring, Operator, RegisteredTask, Registry, TaskState

@@ -47,8 +47,8 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from ...population.population import draw_lots as independent_lots
 from ...protocol import SecureRandom
+from ...protocol._sampling import permutation
 from ...protocol.randomness import Secret
-from ...protocol.sampling import permutation
 from ..net.database import Additions, Database, Statement, hash_of, role_tables
 from ..wire.documents import Document, Exclusions, WireError, sha256
 from ..wire.enrolment import TokenRequests, blank_parts

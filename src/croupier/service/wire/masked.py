@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...privacy import ArgumentError, SumPlan
 from ...protocol import BatchTooSmallError, Counts, SecureRandom, SumEstimate, VectorSum
-from ...protocol.randomizer import Randomizer
+from ...protocol._randomizer import Randomizer
+from ...protocol._sampling import permutation
 from ...protocol.randomness import KeyedRandom, RandomSource
-from ...protocol.sampling import permutation
 from ...validation import Found, whole
 from .documents import WireError
 from .reports import modulo, packed, packed_bytes, unpacked, unwrapped

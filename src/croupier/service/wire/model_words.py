@@ -18,7 +18,7 @@ from ...estimator.classification import log_odds
 from ...problem.classification import Weighted
 from ...problem.problem import clip_rows, row_norms
 from ...table import Schema, TableModel
-from ...table.encode import Encoder
+from ...table._encode import Encoder
 from ...validation import ArgumentError, one_of, real
 
 Floats = NDArray[np.float64]

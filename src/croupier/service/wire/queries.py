@@ -33,22 +33,22 @@ from ...optimizer.algorithms import dimension_of
 from ...optimizer.phases import Phase, Schedule, check_schedule, objective_of
 from ...population.population import Batch, Question
 from ...privacy import SumPlan
-from ...privacy.crowd import exclusions_in_batch, honest_total, surely_honest
+from ...privacy._crowd import exclusions_in_batch, honest_total, surely_honest
 from ...problem import Domain, Loss, Problem
 from ...problem.problem import Coordinates, Recast
 from ...protocol import SumEstimate
 from ...protocol.randomness import Secret
 from ...statistics import Answer, HeavyHitters, Histogram, Moments, Stream, Table
+from ...statistics._columns import LevelGuess, NumberGuess
 from ...statistics.asking import plan_for
-from ...statistics.columns import LevelGuess, NumberGuess
 from ...statistics.describing import Summaries, described
 from ...statistics.evaluating import evaluated, evaluation_query
 from ...statistics.streams import StreamAnswer
 from ...table import Schema, TableModel
+from ...table._encode import Encoder, column_texts
+from ...table._read import Dialect, Piece, Source
 from ...table.describe import TableGuess, values_of
-from ...table.encode import Encoder, column_texts
 from ...table.model import Request
-from ...table.read import Dialect, Piece, Source
 from ...table.schema import as_text
 from ...validation import ArgumentError, Found, whole
 from .documents import WireError

@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 from ...privacy import SumPlan
 from ...protocol import Counts
 from ...protocol import Report as Bits
+from ...protocol._sampling import permutation
 from ...protocol.randomness import KeyedRandom, RandomSource
-from ...protocol.sampling import permutation
 from ..prio3.prio3 import exchange_key, exchange_public_key, verify_key
 from .documents import BATCH, RELEASE, SIGNATURE_BYTES, VERSION, WireError, header, signed_bytes
 from .reports import (

@@ -19,8 +19,8 @@ from pyarrow import compute
 from scipy.special import expit, roots_jacobi
 
 from ..validation import ArgumentError, Found, how_to_install
-from .encode import Encoder
-from .read import Piece
+from ._encode import Encoder
+from ._read import Piece
 from .schema import Category, Numeric, Schema, Target
 
 Floats = NDArray[np.float64]

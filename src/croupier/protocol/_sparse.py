@@ -18,8 +18,8 @@ from ..arithmetic import row_squares
 from ..validation import ArgumentError, Found, RecordError
 from . import _fused as fused
 from ._encoding import encode
+from ._sampling import fair_binomial, round_at_random, round_ties
 from .randomness import RandomSource
-from .sampling import fair_binomial, round_at_random, round_ties
 from .shuffler import Encoded
 
 Floats = NDArray[np.float64]

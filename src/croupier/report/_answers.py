@@ -16,14 +16,14 @@ from .. import __version__
 from ..privacy import _statements as words
 from ..privacy._statements import round_up
 from ..statistics import Answer, Description, Evaluation
+from ..statistics._scores import CellCounts, QuantileBins
 from ..statistics.heavy_hitters import Words
 from ..statistics.histogram import HistogramAnswer
-from ..statistics.scores import CellCounts, QuantileBins
 from ..statistics.streams import StreamAnswer
 from ..statistics.tables import GroupedAnswer, TableAnswer
+from ._description import describe_page, short
+from ._intervals import infinite
 from ._svg import Axis, Figure, figure_item, premise_text, unbroken, wide_table
-from .description import describe_page, short
-from .intervals import infinite
 
 _MOST_WORDS = 60
 

@@ -7,8 +7,8 @@ import math
 from scipy.special import betainc, betaincc
 
 from ..validation import real, whole
+from ._allocation import MAX_ROUNDS
 from ._tight import _bisect
-from .allocation import MAX_ROUNDS
 
 # Relative error allowed for binomial tails; theirs is far below (certificate.SLOPE_MARGIN).
 _TAILS = 1e-8

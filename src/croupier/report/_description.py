@@ -17,7 +17,7 @@ from .. import __version__
 from ..privacy import _statements as words
 from ..privacy._statements import round_up
 from ..statistics import Description
-from ..statistics.columns import LevelSummary, NumberSummary
+from ..statistics._columns import LevelSummary, NumberSummary
 from ._svg import Axis, Figure, Row, figure_item, linear_ticks, number, premise_text, rows_picture, unbroken, wide_table
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)

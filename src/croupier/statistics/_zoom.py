@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import chdtri, expit, ndtr
 
 from ..population import Query
-from ..protocol.sparse import symmetric_matrix
+from ..protocol._sparse import symmetric_matrix
 from ..validation import ArgumentError, Found
 from .moments import PRODUCTS, ROWS, SQUARES, Coefficients, Moments
 from .query import finite, require_numbers, unit_rows

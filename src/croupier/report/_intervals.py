@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape
@@ -38,6 +39,13 @@ def has_intervals(model: Any) -> bool:
     return hasattr(type(model), "summary") and hasattr(model, "promise_")
 
 
+def kind_of(model: Any) -> str:
+    """What a model is in words, for readers who know no class names: "Logistic regression"."""
+    name = type(model).__name__.removeprefix("Shuffle")
+    first, *rest = re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z]*", name) or [name]
+    return " ".join([first, *(word if word.isupper() else word.lower() for word in rest)])
+
+
 def without_rounds(model: Any) -> bool:
     """Tell whether a model is a fitted regression that has intervals, or was not trained in rounds."""
     fitted = all(hasattr(model, name) for name in ("promise_", "coef_"))
@@ -65,7 +73,7 @@ def intervals_page(
     private, but = model.guarantee_ is not None, ", except for the comparison on data declared public," if compared else ""
     return rendered(
         title=escape(title),
-        subtitle=escape(f"{type(model).__name__}, learned from {model.n_users_:,} people. {model._asked_how()[1]}"),
+        subtitle=escape(f"{kind_of(model)}, learned from {model.n_users_:,} people. {model._asked_how()[1]}"),
         alarms="\n".join(f'<p class="alarm">{alarm}</p>' for alarm in alarms),
         sections=[
             _promise(model),
@@ -244,9 +252,13 @@ def _assumed(model: Any, facts: Mapping[str, str]) -> str:
     ]
     if has_intervals(model):
         clipped = ", targets clipped to their range." if hasattr(model, "target_range_") else "."
-        sent = "longer ones scaled down to feature_norm"
+        sent = "longer ones scaled down to the norm"
         items.append(f"<b>The intervals</b> assume that the model is true of the rows as they were sent: {sent}{clipped}")
     names = ("classes", "target_range", "feature_norm", "fit_intercept", "invalid")
-    public = {name: value_text(getattr(model, f"{name}_", getattr(model, name, None))) for name in names if hasattr(model, name)}
+    public = {
+        name.replace("_", " "): value_text(getattr(model, f"{name}_", getattr(model, name, None)))
+        for name in names
+        if hasattr(model, name)
+    }
     listed = "\n".join(f"<li>{item}</li>" for item in items)
     return f"<h2>Assumptions</h2>\n<ul>\n{listed}\n</ul>\n<h2>Treated as public</h2>\n{facts_table(public | dict(facts))}"

@@ -361,7 +361,7 @@ class BlockPopulation:
     --------
     >>> import numpy as np
     >>> from croupier import minimize
-    >>> from croupier.population.blocks import BlockPopulation
+    >>> from croupier.population._blocks import BlockPopulation
     >>> from croupier.problem import Ball, Logistic, Problem
     >>> class SyntheticBlock:
     ...     def __init__(self, seed):

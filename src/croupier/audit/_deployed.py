@@ -23,7 +23,7 @@ from scipy.special import logsumexp
 
 from ..optimizer import schedule
 from ..privacy import Guarantee
-from ..privacy.crowd import honest_total
+from ..privacy._crowd import honest_total
 from ..problem import Ball, Hinge, Logistic, Problem
 from ..problem.problem import Coordinates
 from ..protocol import Counts, Report
@@ -36,7 +36,7 @@ from ..service.wire.documents import Exclusions, sha256
 from ..service.wire.queries import TrainingQuery, statistic_from_dict
 from ..service.wire.task import Lot, SecretRounds, Start, Task, TaskRound, most_excluded, report_of
 from ..service.wire.transports import TRANSPORTS, CheckedTransport, Release, SealedBatch, SealedReport
-from .games import Coins, Kind, Mechanism
+from ._games import Coins, Kind, Mechanism
 
 Floats = NDArray[np.float64]
 _USERS = 8

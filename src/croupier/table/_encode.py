@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from pyarrow import compute
 
 from ..features import FeatureMap
-from ..statistics.holdout import name_number
+from ..statistics._holdout import name_number
 from ..validation import MISSING, ArgumentError, FileError, FileRecordError, blanks
-from .pictures import column_pixels
-from .read import Piece, decoded, is_text, numbers
+from ._pictures import column_pixels
+from ._read import Piece, decoded, is_text, numbers
 from .schema import Category, Described, Image, Numeric, Schema, as_text, features_of
 
 Floats = NDArray[np.float64]

@@ -11,12 +11,12 @@ from rich.table import Table
 
 from ..privacy import LotsPlan, SumPlan
 from ..privacy._statements import SEEDED, crowd, guarantee_line, honest_users, not_private, round_up, watched_line
-from ..table.encode import Encoder
+from ..table._encode import Encoder
 from ..table.schema import Category, Column, Image, Schema
 from .baselines import Baseline
 
 if TYPE_CHECKING:
-    from ..privacy.proof import Proof
+    from ..privacy._proof import Proof
 
 
 def plan_table(plan: SumPlan) -> Table:
@@ -168,7 +168,7 @@ def promise_lines(estimator: Any, *, with_watched: bool = True) -> list[str]:
     if guarantee is None:
         lines = [f"{not_private(SEEDED)} Remove --seed for real data."]
     else:
-        lines = [f"Guarantee: {guarantee_line(guarantee, estimator.promise_.epsilon)}."]
+        lines = [f"Guarantee: {guarantee_line(guarantee, estimator.promise_.epsilon, estimator.promise_.delta)}."]
         if guarantee.watched is not None and with_watched:
             known = watched_line(guarantee, estimator.promise_.delta)
             lines.append(f"This assumes that lots stay secret. To an attacker who also knows when each user answered: {known}.")

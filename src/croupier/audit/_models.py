@@ -32,7 +32,7 @@ from ..statistics import HeavyHitters, Stream, Table, evaluate
 from ..statistics.asking import answered, plan_for
 from ..statistics.evaluating import evaluation_query
 from ..statistics.streams import RunningStream
-from .games import Coins, Kind, Mechanism
+from ._games import Coins, Kind, Mechanism
 
 Floats = NDArray[np.float64]
 Records = tuple[Floats, NDArray[Any]]

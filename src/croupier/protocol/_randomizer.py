@@ -13,10 +13,10 @@ from ..privacy import ArgumentError, SumPlan
 from ..validation import whole
 from . import _fused as fused
 from ._encoding import Floats, Rotation, UnitVectors, as_linear, as_numbers, clip_in_pieces, clip_to_ball, encode, require_finite
+from ._sampling import binomial, carry, round_at_random, round_ties
+from ._sparse import SparseVectors
 from .randomness import RandomSource
-from .sampling import binomial, carry, round_at_random, round_ties
 from .shuffler import Counts, Encoded, Report
-from .sparse import SparseVectors
 
 # Entries that are worked on at a time: a few arrays of this size fit the processor's cache.
 _PIECE = 1 << 17

@@ -20,13 +20,13 @@ from ..estimator.intervals import WidthForecast
 from ..optimizer import Schedule
 from ..optimizer.result import Round
 from ..population import ArrayPopulation, Population, RayPopulation
-from ..population.blocks import BlockPopulation
+from ..population._blocks import BlockPopulation
 from ..population.parquet import row_group_runs
 from ..population.population import UnreachableError
 from ..validation import ArgumentError, Found, one_of
-from .encode import Encoder, not_aside_by_name, not_aside_by_place, others
+from ._encode import Encoder, not_aside_by_name, not_aside_by_place, others
+from ._read import Dialect, Piece, Source
 from .model import TableEstimator
-from .read import Dialect, Piece, Source
 from .schema import Described
 
 

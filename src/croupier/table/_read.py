@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pyarrow import compute, parquet
 
 from ..validation import ArgumentError, FileError, FileRecordError, one_of, taken
-from .pictures import LABEL, PICTURE, picture_batches, picture_files
+from ._pictures import LABEL, PICTURE, picture_batches, picture_files
 
 # How a CSV file writes its values: what separates them, the decimal mark, the encoding.
 
