@@ -76,10 +76,10 @@ def test_with_epsilon_it_is_private_has_error_bars_and_is_charged(folder):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--epsilon", "0"], "epsilon = 0.0"),
+        (["--epsilon", "0"], "--epsilon = 0.0"),
         (["--delta", "1e-7"], "--delta = 1e-07"),
         (["--account", "a.jsonl"], "--account"),
-        (["--epsilon", "1", "--delta", "0.5"], "delta = 0.5"),
+        (["--epsilon", "1", "--delta", "0.5"], "--delta = 0.5"),
     ],
 )
 def test_bad_options_are_one_line_and_nothing_is_spent(folder, more, message):
