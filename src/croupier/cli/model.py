@@ -252,7 +252,8 @@ def show(
         return
     console = Console()
     facts = table_model.schema
-    say(console, f"{table_model.task} of {facts.target.column!r} from {', '.join(facts.columns)}; {table_model.estimator.n_users_:,} users")
+    users = f"{table_model.estimator.n_users_:,} users"
+    say(console, f"{table_model.task} of {facts.target.column!r} from {', '.join(facts.columns)}; {users}")
     promises = [*promise_lines(table_model.estimator, with_watched=False), *described_lines(facts, table_model.estimator)]
     if table_model.task in INTERVALS:
         typer.echo(f"\n{table_model.summary()}\n")
