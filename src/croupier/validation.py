@@ -237,11 +237,16 @@ def numbers_or_nan(values: Any) -> Any:
 
 
 def one_by_one(values: Any) -> NDArray[Any]:
-    """Make an array in which no value is another because of those beside it: lists are objects, and what is masked is None."""
+    """Make an array in which no value is another because of those beside it: lists are objects, and what is masked is None.
+
+    Arrow's whole numbers beside a gap would become floats, which may not hold them: they are objects, too.
+    """
     if np.ma.isMaskedArray(values):
         objects: NDArray[Any] = np.ma.getdata(values).astype(object)
         objects[np.ma.getmaskarray(values)] = None
         return objects
+    if getattr(values, "null_count", 0) and hasattr(values, "to_pylist") and "int" in str(values.type):
+        values = values.to_pylist()
     return np.array(values, dtype=object) if isinstance(values, list | tuple) else np.asarray(values)
 
 

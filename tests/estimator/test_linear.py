@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -213,3 +214,19 @@ def test_r2_has_an_error_bar_that_holds():
     assert np.abs(errors).max() < 5
     assert 0.6 < errors.std() < 1.5
     assert np.std(shown) > 0.05
+
+
+@pytest.mark.parametrize("odd", ["a text", [1, 2], np.array([1.0, 2.0]), 1 + 2j, np.longdouble("1e4000"), None])
+@pytest.mark.parametrize("method", ["moments", "rounds"])
+def test_a_target_that_is_none_changes_no_other_record(odd, method):
+    """The attack: one text in a list of booleans made texts of all of them, so that everybody was blank; a list in it was an error,
+    and a complex number a warning."""
+    X = np.random.default_rng(0).uniform(-1, 1, size=(1000, 2))
+    targets = [bool(number) for number in X[:, 0] > 0]
+    options = {"epsilon": 8.0, "target_range": (0, 1), "feature_range": [(-1, 1)] * 2, "method": method, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", cr.protocol.NotPrivateWarning)
+        warnings.simplefilter("ignore", cr.estimator.intervals.WideIntervalsWarning)  # by the plan
+        models = [ShuffleLinearRegression(**options, invalid="blank").fit(X, [*targets[:-1], last]) for last in (float("nan"), odd)]
+    np.testing.assert_array_equal(models[0].coef_, models[1].coef_)

@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import numpy as np
 import pandas
+import pyarrow as pa
 import pytest
 import scipy.sparse
 
@@ -132,3 +133,12 @@ def test_parts_of_a_sparse_matrix_are_the_rows_and_no_copies(kind):
     assert len(parts) == 4
     assert all(np.shares_memory(part.data, X.data) and np.shares_memory(part.indices, X.indices) for part in parts)
     assert (scipy.sparse.vstack(parts) != X).nnz == 0
+
+
+def test_a_missing_whole_number_in_an_arrow_column_changes_no_other():
+    """The attack: beside a gap, numpy makes floats of Arrow's whole numbers, which do not hold names of 18 digits."""
+    names = [10**18 + number for number in range(1000)]
+    people = [
+        ArrayPopulation(np.zeros((1000, 1)), groups=pa.array([*names[:-1], last]), invalid="blank") for last in (names[-1], None)
+    ]
+    assert [population.users for population in people] == [1000, 999]

@@ -517,6 +517,20 @@ def test_a_report_without_an_entry_is_counted_before_it_is_sent_again(service):
     assert len(set(service.proxy.reports)) == 1
 
 
+def test_a_round_that_is_named_like_cover_counts_from_when_its_report_is_sent(full_service):
+    """The analyzer names rounds: a report of one called "cover-1" waited past the budget's period, and left uncounted."""
+    now = [1e9]
+    budget = DeviceBudget(full_service.folder / "budget.json", clock=lambda: now[0])
+    full_service.open(id="cover-1")
+    full_service.proxy.answer = lambda method, path: says(503) if method == "POST" else FORWARD
+    with pytest.raises(ServerError):
+        full_service.client(budget=budget).take_part(X, Y)
+    now[0] += 1000.0
+    full_service.proxy.answer = lambda method, path: FORWARD
+    assert full_service.client(budget=budget).take_part(X, Y) == Sent(1, first_time=False)
+    assert [entry.last for entry in budget.entries()] == [now[0]]
+
+
 def test_a_round_of_another_phase_than_the_first_is_refused(tmp_path, roles):
     """No user is in two phases: what the schedule promises rests on it."""
     one = roles.task(interactivity="full")

@@ -14,6 +14,7 @@ from fractions import Fraction
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import croupier as cr
@@ -380,3 +381,16 @@ def test_labels_of_another_shape_are_refused_where_a_share_is_set_aside(labels):
     X = np.zeros((3_000, 1))
     with pytest.raises(ArgumentError, match=r"groups has the shape .*, but data has 3000 rows; it must be one label per row"):
         cr.describe(X, {"a": (0, 1)}, epsilon=1.0, share=0.2, groups=labels)
+
+
+@pytest.mark.parametrize("what", ["frame", "column"])
+def test_a_gap_in_an_arrow_column_changes_nobody_elses_level(what):
+    """The attack: beside a gap, whole numbers of 18 digits became floats, and with them other levels."""
+    levels = [str(10**18 + number) for number in range(3)]
+    column = pa.array([10**18 + number % 3 for number in range(2_999)] + [None])
+    if what == "frame":
+        places = numbers_of(pa.table({"id": column}), {"id": LevelGuess(tuple(levels))})
+    else:
+        places = cr.Table("id", schema={"id": levels}).encode({"id": column})
+    assert np.array_equal(places[:-1, 0], np.arange(2_999) % 3)
+    assert np.isnan(places[-1, 0])

@@ -270,7 +270,7 @@ export class Client {
       if (!(await store.keep(entry, report, room))) return null; // another tab was quicker
       waiting = { slot, report };
       watch?.({ round: round.number, cover, report, randomized: noisy });
-    } else if (!waiting.slot.includes("-cover-") && !(await store.again(waiting.slot, momentOf(await store.entries(), this.#clock()), within))) {
+    } else if (!(await store.entries()).some(({ slot, cover }) => slot === waiting?.slot && cover) && !(await store.again(waiting.slot, momentOf(await store.entries(), this.#clock()), within))) {
       // it counts from when it is sent
       throw new RefusedTaskError(this.#beyondBudget(task, await store.entries(), limit) ?? "the store is in use. Nothing was sent.");
     }

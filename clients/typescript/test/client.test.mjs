@@ -350,3 +350,15 @@ test("an answer that does not end is not read to its end", async () => {
   await assert.rejects(made(shuffler, new client.MemoryStore()).task(), { message: "an answer that does not end" });
   assert.ok(drawn < 80);
 });
+
+test("a report counts from when it is sent, however the analyzer has named its round", async () => {
+  const shuffler = played({ "/v1/report": "lost" });
+  const store = new client.MemoryStore();
+  let now = 1.8e9;
+  const device = made(shuffler, store, { clock: () => now });
+  const { id } = await device.task();
+  await store.keep({ slot: `${id}-cover-1`, task: id, round: 1, phase: 1, mu: 1, slack: 0, first: now, last: now }, new Uint8Array(1), () => true);
+  now += 1000;
+  await assert.rejects(device.answer(rows), { status: null });
+  assert.deepEqual((await store.entries()).map(({ last }) => last), [now]);
+});

@@ -25,7 +25,7 @@ from ..statistics import Moments
 from ..statistics._newton import Newton
 from ..statistics._zoom import Seen, Zoom, ZoomLogit
 from ..statistics.moments import Coefficients, LeastSquares, MomentSums, explained, least_squares, noise_edge, seen_from
-from ..validation import ArgumentError, numbers_or_nan, one_of, whole
+from ..validation import ArgumentError, numbers_or_nan, one_by_one, one_of, whole
 from ._base import check_once, plan_once
 from ._parameters import documented
 from ._rounds import GroupPlans, Ready, group_rounds, one_round, plan_groups, require_once
@@ -355,7 +355,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, IntervalModel): 
 
     def _column(self, X: Any, y: Any) -> NDArray[Any]:
         check_consistent_length(X, y)
-        return np.asarray(y)
+        return one_by_one(y)
 
     def _targets(self, y: NDArray[Any]) -> NDArray[Any]:
         """In [-1, 1], one column per target."""

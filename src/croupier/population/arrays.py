@@ -207,8 +207,7 @@ def _column(y: Any, name: str) -> NDArray[Any]:
 
 
 def _labels(groups: Any, rows: int) -> NDArray[Any]:
-    # a list of text and NaN would become text as an array of numpy's own choosing
-    labels = _column(np.array(groups, dtype=object) if isinstance(groups, list | tuple) else groups, "groups")
+    labels = _column(groups if np.ma.isMaskedArray(groups) else one_by_one(groups), "groups")
     if len(labels) != rows:
         raise ArgumentError(
             "groups",

@@ -424,7 +424,7 @@ def numbers_of(data: Any, guesses: Mapping[str, Guess]) -> NDArray[np.float64]:
         for name in guesses:
             if names.count(name) != 1:
                 raise ArgumentError("columns", name, f"one of {', '.join(map(str, names[:50]))}", "Guess only columns that exist.")
-        parts = [np.asarray(data[name]) for name in guesses]
+        parts = [one_by_one(data[name]) for name in guesses]
     else:
         table = one_by_one(data)
         if table.ndim != 2 or table.shape[1] != len(guesses):

@@ -16,7 +16,7 @@ from ..files import Figures
 from ..population import Query
 from ..protocol import SumEstimate
 from ..protocol._sparse import SparseVectors
-from ..validation import ArgumentError, Found, real, whole
+from ..validation import ArgumentError, Found, one_by_one, real, whole
 from ._columns import LevelGuess, NumberGuess, NumberSummary
 from .describing import numbers_of
 from .histogram import possible_shares, to_simplex, unit_root
@@ -219,14 +219,14 @@ class Table(Query):
             missing = [axis.name for axis in self.axes if axis.name not in data]
             if missing:
                 raise ArgumentError("data", missing[0], f"one of {', '.join(map(str, data))}", "Pass the table's columns.")
-            parts = [np.asarray(data[axis.name], dtype=object) for axis in self.axes]
+            parts = [one_by_one(data[axis.name]).astype(object) for axis in self.axes]
             if len({len(part) for part in parts}) != 1:
                 raise ArgumentError(
                     "data", Found("has columns of different lengths"), "one value per person in each", "Pass a frame."
                 )
             data = np.column_stack(parts)
         elif len(self.axes) == 1 and not hasattr(data, "columns") and not hasattr(data, "column_names") and np.ndim(data) == 1:
-            data = np.asarray(data, dtype=object)[:, np.newaxis]  # one value per person, of the only column
+            data = one_by_one(data).astype(object)[:, np.newaxis]  # one value per person, of the only column
         return numbers_of(data, {axis.name: axis.guess for axis in self.axes})
 
     def check_records(self, X: Any, y: Any) -> None:

@@ -557,7 +557,7 @@ class Client:
                 Wallet(self._memory.folder, task).forget(task.token_slot(task_round))
             waiting = self._memory.folder / f"{slot}.report"
             self._memory.write(waiting, report)
-        elif "-cover-" not in waiting.name:  # it counts from when it is sent
+        elif not self._memory.covers(waiting.stem):  # it counts from when it is sent
             self._write_down(task)
         entry = next((known for known in self._memory.entries() if known["slot"] == waiting.stem), None)
         if entry is None:  # somebody has lost the ledger: of the report it is known only that it may have been sent

@@ -46,6 +46,10 @@ class Memory:
         """Return the answers to a task, whatever was heard of them; cover is none."""
         return [entry for entry in self.entries() if entry["task"] == task and not entry.get("cover")]
 
+    def covers(self, slot: str) -> bool:
+        """Say whether a report of this slot is cover, by what was written down: the analyzer names rounds, and so slots."""
+        return any(entry["slot"] == slot and entry.get("cover") for entry in self.entries())
+
     def has_answered(self) -> bool:
         """Say whether any task was answered from this folder."""
         return any(not entry.get("cover") for entry in self.entries())
