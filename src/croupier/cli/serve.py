@@ -38,6 +38,7 @@ from .processes import (
     existing_database,
     opened,
     record_act,
+    running_alone,
     serve_shuffler,
     serve_shufflers,
     sqlite_url,
@@ -211,6 +212,7 @@ def revoke(
 
 @app.command(short_help="Run a shuffler.")
 def shuffler(
+    context: typer.Context,
     folder: Folder,
     analyzer: Annotated[
         str | None, typer.Option(help="The analyzer's address, to serve its only task. Default: the tasks of croupier serve task.")
@@ -261,6 +263,8 @@ def shuffler(
     limits = (not behind_proxy or address_header is not None, address_header)
     more: dict[str, Any] = {"honest": honest, "keep_days": keep_days, "private_enrollers": private_enrollers}
     options = ShufflerOptions(folder, url, *asked, host, port, tls, ca, smallest, *pages, enroller_ca, *limits, **more)
+    if url.startswith("sqlite"):  # with PostgreSQL several may run, on several machines too
+        context.with_resource(running_alone(folder, "shuffler"))
     record_act(folder, "start shuffler", analyzer=analyzer, analyzer_key=analyzer_key, smallest=smallest, processes=processes)
     if processes == 1:
         serve_shuffler(options)
@@ -285,6 +289,7 @@ def page(
 
 @app.command(short_help="Run an analyzer.")
 def analyzer(  # noqa: PLR0915  (one run, from its file to its end)
+    context: typer.Context,
     folder: Folder,
     task: Annotated[
         Path | None, typer.Option(help="TOML file of the one task to serve. Default: the tasks of croupier serve task.")
@@ -313,6 +318,8 @@ def analyzer(  # noqa: PLR0915  (one run, from its file to its end)
     if task is None:
         real("--keep-days", keep_days, at_least=0, remedy="State for how many days an ended task is kept.")
         tls = tls_files(folder, host, certificate, private_key, dev, behind_proxy)
+        check_port(host, port)
+        context.with_resource(running_alone(folder, "analyzer"))
         tasks.serve_analyzer(folder, database or sqlite_url(folder, "analyzer"), host, port, tls, processes, keep_days)
         return
     task_file = QueryFile.load(task) if asks_question(task) else TaskFile.load(task)
@@ -321,6 +328,7 @@ def analyzer(  # noqa: PLR0915  (one run, from its file to its end)
         check_output(task_file.output, force)
     tls = tls_files(folder, host, certificate, private_key, dev, behind_proxy)
     check_port(host, port)
+    context.with_resource(running_alone(folder, "analyzer"))
     role_key = signing_key(folder)
     served_task = task_file.task()
     _introduce(served_task)
@@ -478,6 +486,7 @@ def invitations(people: Annotated[int, typer.Option(help="How many people to inv
 
 @app.command(short_help="Run an enroller.")
 def enroller(
+    context: typer.Context,
     folder: Folder,
     people: Annotated[Path | None, typer.Option(help="Text file of invitations, one per line; - is standard input.")] = None,
     host: Host = "127.0.0.1",
@@ -523,6 +532,7 @@ def enroller(
 
     tls = tls_files(folder, host, certificate, private_key, dev, behind_proxy)
     check_port(host, port)
+    context.with_resource(running_alone(folder, "enroller"))
     signers = token_keys(folder)
     invited = [] if people is None else read_invitations(people)
     role = EnrollerRole(opened(database or sqlite_url(folder, "enroller"), ENROLLER), signers, *blank_rule(folder))
