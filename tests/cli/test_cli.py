@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from unittest import mock
@@ -59,6 +60,21 @@ def test_plan_prints_the_figures_and_the_relation():
     assert result.returncode == 0
     for word in ("28 bits per coordinate", "replace-one", "Theorem B", "all 10,000 users"):
         assert word in result.stdout
+
+
+def test_a_plan_without_a_promise_if_watched_names_the_option_that_clients_need(tmp_path):
+    """The fault: it said `no promise`, and clients with default limits all refused the task."""
+    few = ("plan", "--epsilon", "1", "--delta", "1e-6", "--users", "400", "--dim", "10", "--honest", "0.9", "--lots", "20")
+    assert "clients join only with --max-epsilon-if-watched inf" in " ".join(re.sub("[│]", " ", croupier(*few).stdout).split())
+    assert "--max-epsilon-if-watched" not in croupier(*PLAN, "--lots", "20").stdout
+    (tmp_path / "schema.toml").write_text('[target]\ncolumn = "ill"\nclasses = ["no", "yes"]\n[columns.age]\nlow = 0\nhigh = 99\n')
+    task = f'schema = "schema.toml"\nusers = 2000\nhonest = 0.9\nlots = "secret"\nshuffler_key = "{"11" * 32}"\n'
+    for more, said in (("rounds = 60", "inf"), ("rounds = 4\nepsilon = 8", r"[1-9]\d\.\d+"), ("rounds = 2", None)):
+        (tmp_path / "task.toml").write_text(task + more)
+        text = " ".join(croupier("serve", "plan", "--task", str(tmp_path / "task.toml")).stdout.split())
+        found = re.search(r"clients join only with --max-epsilon-if-watched (\S+)", text)
+        assert (found is None) == (said is None), text
+        assert found is None or re.fullmatch(said, found[1])
 
 
 def test_plan_with_secret_lots_prints_both_figures():

@@ -27,6 +27,7 @@ from ..report._tables import described_lines, promise_lines
 from ..service.analyzer.task_file import QueryFile, TaskFile, asks_question, public_key
 from ..service.client.budget import period_of
 from ..service.net.http import require_private_way
+from ..service.wire.task import MAX_EPSILON_IF_WATCHED
 from ..table import TableModel
 from ..validation import ArgumentError, how_to_install, real, whole
 from . import tasks
@@ -394,7 +395,9 @@ def plan(
     rows += [["bytes", f"{sizes['report']:,} per report, {sizes['batch']:,} per batch"], *all_plan_words(asked)]
     shown = Table(box=None, pad_edge=False, show_header=False)
     rows.append(["promise", promise["proved"]])
-    rows += [["if watched", words.watched_line(asked.schedule.guarantee, lots.delta)] for lots in _lots(asked)[:1]]
+    for lots in _lots(asked)[:1]:
+        demand = words.watched_demand(asked.schedule.guarantee, lots.delta, MAX_EPSILON_IF_WATCHED)
+        rows.append(["if watched", f"{words.watched_line(asked.schedule.guarantee, lots.delta)}{demand}"])
     for name, text in rows:
         shown.add_row(name, Text(text))
     Console().print(shown)
@@ -415,6 +418,10 @@ def _introduce(task: Any) -> None:
     say(messages(), f"Reports travel by {how.name}, {task.most_report_bytes():,} bytes each: {how.cheat}.")
     if (warning := no_room(task)) is not None:
         say(messages(), warning, "yellow")
+    for lots in _lots(task)[:1]:
+        guarantee = task.schedule.guarantee
+        if demand := words.watched_demand(guarantee, lots.delta, MAX_EPSILON_IF_WATCHED):
+            say(messages(), f"If watched: {words.watched_line(guarantee, lots.delta)}{demand}.", "yellow")
 
 
 def _finish(population: Any, folder: Path, stopped: threading.Event, linger: float, reason: str | None = None) -> None:
