@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from unittest import mock
 
 import pytest
@@ -75,6 +76,26 @@ def test_a_plan_without_a_promise_if_watched_names_the_option_that_clients_need(
         found = re.search(r"clients join only with --max-epsilon-if-watched (\S+)", text)
         assert (found is None) == (said is None), text
         assert found is None or re.fullmatch(said, found[1])
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        (("--users", "30", "--dim", "1", "--lots", "2"), r"epsilon = 10 at delta = 1e-300 cannot be .* 30 users, .* 2 secret rounds"),
+        (("--users", "20", "--dim", "300", "--lots", "2"), ""),
+        (("--users", "3", "--dim", "5", "--max-bits", "20"), r"--max-bits = 20 is not allowed: it must be at least \d+"),
+        (("--users", "3", "--dim", "5", "--calibration", "paper", "--epsilon", "60"), "--epsilon = 60.0 .* Use the tight calibration"),
+        (("--users", "3", "--dim", "5", "--lots", "2", "--epsilon", "1e6"), "--max-inflation = 1.05 .* Allow more noise"),
+    ],
+)
+def test_a_plan_at_the_edge_works_or_is_refused_in_one_line(extra, said):
+    """The faults: an error with all fields of a request in it, a warning of scipy's, and names and values of Python's."""
+    with warnings.catch_warnings(action="error"):
+        result = croupier("plan", "--epsilon", "10", "--delta", "1e-300", *extra)
+    assert result.returncode == (2 if said else 0), result.stderr
+    assert re.search(said, " ".join(result.stderr.split()))
+    assert "SumRequest" not in result.stderr
+    assert bool(said) or not result.stderr
 
 
 def test_plan_with_secret_lots_prints_both_figures():
@@ -163,9 +184,9 @@ def test_compare_says_why_the_paper_covers_less():
         (["--norm", "-2"], ["norm = -2"]),
         (["--neighbours", "both"], ["neighbours = 'both'", "'replace-one', 'zero-out'"]),
         (["--calibration", "loose"], ["calibration = 'loose'", "'tight'"]),
-        (["--max-inflation", "1"], ["max_inflation = 1", "greater than 1"]),
-        (["--max-bits", "1"], ["max_bits = 1", "at least 2"]),
-        (["--max-bits", "3", "--epsilon", "0.001"], ["max_bits = 3", "at least"]),
+        (["--max-inflation", "1"], ["--max-inflation = 1", "greater than 1"]),
+        (["--max-bits", "1"], ["--max-bits = 1", "at least 2"]),
+        (["--max-bits", "3", "--epsilon", "0.001"], ["--max-bits = 3", "at least"]),
         (["--calibration", "paper", "--epsilon", "16"], ["epsilon = 16", "at most 15", "tight"]),
         (["--frobnicate"], ["--frobnicate"]),
     ],

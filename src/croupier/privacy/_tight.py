@@ -73,7 +73,16 @@ def parameters(request: SumRequest) -> Parameters:
                 return candidate
         except NoCertificateError:
             continue
-    raise NoCertificateError(f"no certificate for {request}: nothing can be released under it")
+    raise no_certificate(request, f"{request.rounds:,} round{'' if request.rounds == 1 else 's'}", "Choose a smaller epsilon")
+
+
+def no_certificate(request: SumRequest, rounds: str, remedy: str) -> NoCertificateError:
+    """The refusal of a request that no plan was certified for."""
+    return NoCertificateError(
+        f"epsilon = {request.epsilon:g} at delta = {request.delta:g} cannot be certified for {request.users:,} users, "
+        f"{request.dim:,} coordinates and {rounds}: so few noise bits have no proof. {remedy}, or a larger "
+        "delta; or ask more users. Nothing was asked or spent."
+    )
 
 
 @dataclass(frozen=True)

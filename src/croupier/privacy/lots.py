@@ -535,7 +535,8 @@ def _plan(exclusions: bool, asked: tuple[_Asked, ...]) -> LotsPlan:
                 return plan
         except NoCertificateError:
             continue
-    raise NoCertificateError(f"no certificate for {rounds} secret rounds and {request}: nothing can be released under it")
+    secret = f"{lots:,} secret round{'' if lots == 1 else 's'}"
+    raise tight.no_certificate(request, secret, "Choose open lots, fewer rounds or a smaller epsilon")
 
 
 def _one_round(asked: _Asked, lots: int, size: int, counted: int, mu: float) -> SumPlan:
