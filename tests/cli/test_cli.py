@@ -81,11 +81,22 @@ def test_a_plan_without_a_promise_if_watched_names_the_option_that_clients_need(
 @pytest.mark.parametrize(
     ("extra", "said"),
     [
-        (("--users", "30", "--dim", "1", "--lots", "2"), r"epsilon = 10 at delta = 1e-300 cannot be .* 30 users, .* 2 secret rounds"),
+        (
+            ("--users", "30", "--dim", "1", "--lots", "2"),
+            r"epsilon = 10 at delta = 1e-300 cannot be .* 30 users, .* 2 secret rounds",
+        ),
         (("--users", "20", "--dim", "300", "--lots", "2"), ""),
         (("--users", "3", "--dim", "5", "--max-bits", "20"), r"--max-bits = 20 is not allowed: it must be at least \d+"),
-        (("--users", "3", "--dim", "5", "--calibration", "paper", "--epsilon", "60"), "--epsilon = 60.0 .* Use the tight calibration"),
-        (("--users", "3", "--dim", "5", "--lots", "2", "--epsilon", "1e6"), "--max-inflation = 1.05 .* Allow more noise"),
+        (
+            ("--users", "3", "--dim", "5", "--calibration", "paper", "--epsilon", "60"),
+            "--epsilon = 60.0 .* Use the tight calibration",
+        ),
+        (("--users", "3", "--dim", "5", "--lots", "2", "--epsilon", "1e6"), "--epsilon = 1000000.0 .* no privacy"),
+        (("--users", "3", "--dim", "300", "--epsilon", "100"), "--delta = 1e-300 .* Choose a larger delta"),
+        (
+            ("--users", "5", "--dim", "300", "--delta", "0.1", "--epsilon", "1e-6", "--lots", "1"),
+            "--delta = 0.1 .* a larger epsilon",
+        ),
     ],
 )
 def test_a_plan_at_the_edge_works_or_is_refused_in_one_line(extra, said):

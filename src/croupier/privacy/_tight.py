@@ -85,6 +85,10 @@ def no_certificate(request: SumRequest, rounds: str, remedy: str) -> NoCertifica
     )
 
 
+# Beyond these it is they that no plan can be certified for, and not the noise that is allowed.
+_LARGE_EPSILON, _SMALL_DELTA = 100.0, 1e-100
+
+
 @dataclass(frozen=True)
 class _Hidden:
     """Which (levels, noise bits, probability) hide a user well enough, as far as the window's ends tell."""
@@ -142,13 +146,16 @@ def _fewest_bits(hidden: _Hidden) -> Parameters:
 
     levels = _first(lambda levels: quiet_probability(levels) is not None, MAX_LEVELS)
     if levels is None:
-        raise ArgumentError(
-            "max_inflation",
-            request.max_inflation,
-            f"within reach of a certified plan (at most {MAX_LEVELS} levels and {MAX_TRIALS} noise bits of all users together)",
-            "Allow more noise; or, if epsilon or delta is very small, enlarge it; or, if epsilon is in the hundreds, lessen it, "
-            "since so little noise has tails beyond floating point.",
-        )
+        reach = f"within reach of a certified plan (at most {MAX_LEVELS} levels and {MAX_TRIALS} noise bits of all users together)"
+        if request.epsilon > _LARGE_EPSILON:
+            remedy = (
+                "So little noise has tails beyond floating point, and gives no privacy: 1 is a strong promise, 4 a moderate one."
+            )
+            raise ArgumentError("epsilon", request.epsilon, reach, remedy)
+        if request.delta < _SMALL_DELTA:
+            raise ArgumentError("delta", request.delta, reach, "Choose a larger delta, well below 1 / users; 1e-6 is usual.")
+        remedy = "Allow more noise; or, if epsilon is very small, enlarge it."
+        raise ArgumentError("max_inflation", request.max_inflation, reach, remedy)
     noise_bits = hidden.fewest_noise_bits(levels) or 1
     # Where the better of Theorems B and E changes from one p to the next, hiding is not quite monotone in p, and the bisection for
     # the smallest may end above the one that is known to be quiet.
