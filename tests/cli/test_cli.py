@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import warnings
 from unittest import mock
 
 import pytest
@@ -59,6 +61,52 @@ def test_plan_prints_the_figures_and_the_relation():
     assert result.returncode == 0
     for word in ("28 bits per coordinate", "replace-one", "Theorem B", "all 10,000 users"):
         assert word in result.stdout
+
+
+def test_a_plan_without_a_promise_if_watched_names_the_option_that_clients_need(tmp_path):
+    """The fault: it said `no promise`, and clients with default limits all refused the task."""
+    few = ("plan", "--epsilon", "1", "--delta", "1e-6", "--users", "400", "--dim", "10", "--honest", "0.9", "--lots", "20")
+    assert "clients join only with --max-epsilon-if-watched inf" in " ".join(re.sub("[│]", " ", croupier(*few).stdout).split())
+    assert "--max-epsilon-if-watched" not in croupier(*PLAN, "--lots", "20").stdout
+    (tmp_path / "schema.toml").write_text('[target]\ncolumn = "ill"\nclasses = ["no", "yes"]\n[columns.age]\nlow = 0\nhigh = 99\n')
+    task = f'schema = "schema.toml"\nusers = 2000\nhonest = 0.9\nlots = "secret"\nshuffler_key = "{"11" * 32}"\n'
+    for more, said in (("rounds = 60", "inf"), ("rounds = 4\nepsilon = 8", r"[1-9]\d\.\d+"), ("rounds = 2", None)):
+        (tmp_path / "task.toml").write_text(task + more)
+        text = " ".join(croupier("serve", "plan", "--task", str(tmp_path / "task.toml")).stdout.split())
+        found = re.search(r"clients join only with --max-epsilon-if-watched (\S+)", text)
+        assert (found is None) == (said is None), text
+        assert found is None or re.fullmatch(said, found[1])
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        (
+            ("--users", "30", "--dim", "1", "--lots", "2"),
+            r"epsilon = 10 at delta = 1e-300 cannot be .* 30 users, .* 2 secret rounds",
+        ),
+        (("--users", "20", "--dim", "300", "--lots", "2"), ""),
+        (("--users", "3", "--dim", "5", "--max-bits", "20"), r"--max-bits = 20 is not allowed: it must be at least \d+"),
+        (
+            ("--users", "3", "--dim", "5", "--calibration", "paper", "--epsilon", "60"),
+            "--epsilon = 60.0 .* Use the tight calibration",
+        ),
+        (("--users", "3", "--dim", "5", "--lots", "2", "--epsilon", "1e6"), "--epsilon = 1000000.0 .* no privacy"),
+        (("--users", "3", "--dim", "300", "--epsilon", "100"), "--delta = 1e-300 .* Choose a larger delta"),
+        (
+            ("--users", "5", "--dim", "300", "--delta", "0.1", "--epsilon", "1e-6", "--lots", "1"),
+            "--delta = 0.1 .* a larger epsilon",
+        ),
+    ],
+)
+def test_a_plan_at_the_edge_works_or_is_refused_in_one_line(extra, said):
+    """The faults: an error with all fields of a request in it, a warning of scipy's, and names and values of Python's."""
+    with warnings.catch_warnings(action="error"):
+        result = croupier("plan", "--epsilon", "10", "--delta", "1e-300", *extra)
+    assert result.returncode == (2 if said else 0), result.stderr
+    assert re.search(said, " ".join(result.stderr.split()))
+    assert "SumRequest" not in result.stderr
+    assert bool(said) or not result.stderr
 
 
 def test_plan_with_secret_lots_prints_both_figures():
@@ -147,9 +195,9 @@ def test_compare_says_why_the_paper_covers_less():
         (["--norm", "-2"], ["norm = -2"]),
         (["--neighbours", "both"], ["neighbours = 'both'", "'replace-one', 'zero-out'"]),
         (["--calibration", "loose"], ["calibration = 'loose'", "'tight'"]),
-        (["--max-inflation", "1"], ["max_inflation = 1", "greater than 1"]),
-        (["--max-bits", "1"], ["max_bits = 1", "at least 2"]),
-        (["--max-bits", "3", "--epsilon", "0.001"], ["max_bits = 3", "at least"]),
+        (["--max-inflation", "1"], ["--max-inflation = 1", "greater than 1"]),
+        (["--max-bits", "1"], ["--max-bits = 1", "at least 2"]),
+        (["--max-bits", "3", "--epsilon", "0.001"], ["--max-bits = 3", "at least"]),
         (["--calibration", "paper", "--epsilon", "16"], ["epsilon = 16", "at most 15", "tight"]),
         (["--frobnicate"], ["--frobnicate"]),
     ],

@@ -26,7 +26,9 @@ import numpy as np
 import pytest
 from helpers_records import TARGETS, UNSORTED, person
 from helpers_roles import World, postgres_server, randomness, seats, soon, training, why_no_postgres
+from typer.testing import CliRunner, Result
 
+from croupier.cli.app import app
 from croupier.protocol.randomness import RandomSource
 from croupier.service.analyzer.app import analyzer_app
 from croupier.service.analyzer.task_file import TaskFile
@@ -475,6 +477,43 @@ def test_processes_that_share_a_port_and_a_database_keep_exact_sums_when_they_ar
         roles.shuffler.running.send_signal(signal.SIGTERM)
         assert roles.shuffler.running.wait(timeout=30) == 0
         assert not any(Path(f"/proc/{one}").exists() for one in running)
+
+
+@pytest.mark.parametrize("role", ["shuffler", "shufflers", "analyzer", "enroller"])
+def test_a_second_process_on_a_role_s_folder_is_refused_and_what_looks_after_it_is_not(tmp_path, role):
+    """The fault: it started without a word. A lock that ends with its process keeps nobody from starting again after kill -9."""
+    name, several = role.removesuffix("s"), ("--processes", "2") if role == "shufflers" else ()
+    folder = str(tmp_path / "d")
+
+    def croupier(*words: str) -> Result:
+        return CliRunner().invoke(app, ["serve", *words, "--dir", folder])
+
+    if role == "enroller":
+        assert croupier("enroller-keys", "--address", "https://e.example").exit_code == 0
+    first = Process(tmp_path, name, "--dir", folder, *several)
+    try:
+        first.start()
+        first.ready()
+        second = [sys.executable, "-c", "from croupier.cli import main; main()", "serve", name, "--dir", folder, "--port", "0"]
+        refused = subprocess.run(second, capture_output=True, text=True, timeout=120, check=False)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        said = " ".join(refused.stderr.split())
+        assert "--dir = " in said
+        assert f"it must be a folder in which no {name} is running. Stop that one first, or use another folder." in said
+        assert ("--processes N" in said) == (name == "shuffler")
+        if name != "analyzer":
+            assert (tmp_path / "d" / "audit.jsonl").read_text().count(f'"start {name}"') == 1
+        if name == "shuffler":
+            assert len(croupier("enrol", "--clients", "2", "-o", "-").stdout.splitlines()) == 2
+            assert croupier("excluded").exit_code == 0
+            assert "'nobody'" in str(croupier("revoke", "--client", "nobody").exception)
+        if name != "enroller":
+            assert croupier("task", "list").exit_code == 0
+        first.restart()
+        first.ready()
+    finally:
+        first.kill()
+        first.clear()
 
 
 def test_a_run_over_tls_with_certificates_for_trying_things_out(tmp_path):

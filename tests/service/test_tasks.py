@@ -17,7 +17,7 @@ from sqlalchemy import func, select
 
 from croupier.cli import main
 from croupier.cli.join import TasksAt
-from croupier.service.analyzer.app import add_files, files_of
+from croupier.service.analyzer.app import add_files, add_task_list, files_of
 from croupier.service.client.budget import BudgetLimit, DeviceBudget
 from croupier.service.client.state import listed_tasks, trusted_keys
 from croupier.service.net.database import Database, hash_of
@@ -763,15 +763,29 @@ def test_a_task_whose_files_are_not_here_yet_says_so_and_begins_when_they_are(tm
 
 
 def test_the_web_app_of_an_analyzer_of_many_tasks_shows_each_at_its_own_address(tmp_path):
+    """The faults: the front page and an address without a slash at its end were a bare 404; where all tasks had ended, `doctor`
+    was told that there is no task yet."""
     with ExitStack() as stack:
-        analyzer, service = Analyzer(tmp_path / "ann", stack), None
+        analyzer = Analyzer(tmp_path / "ann", stack)
         service = Service(tmp_path, stack)
-        for name in ("one", "two"):
-            service.ask(analyzer, name, 12)
-        with Web(front_app("analyzer", analyzer.host, analyzer.host.store)) as web:
+        app = front_app("analyzer", analyzer.host, analyzer.host.store)
+        add_task_list(app, analyzer.host)
+        with Web(app) as web:
+            assert "No task yet" in web.get("/").text
+            assert (web.get("/v1/task").status, web.get("/v1/task").text) == (503, "no task yet\n")
+            for name in ("one", "two"):
+                service.ask(analyzer, name, 12)
             states = [soon(lambda: (got := web.get(f"/tasks/{name}/v1/state")).status == 200 and got) for name in ("one", "two")]  # noqa: B023
             assert [json.loads(state.text)["name"] for state in states] == ["one", "two"]
             assert web.get("/tasks/one/").status == 200
+            assert (web.get("/tasks/one").status, web.get("/tasks/one").headers["location"]) == (307, "./one/")
             assert web.get("/v1/round").status == 404
             listed = json.loads(web.get("/v1/tasks").text)["tasks"]
             assert [row["task"] for row in listed] == [json.loads(state.text)["task"] for state in states]
+            analyzer.host.registry.change("two", TaskState.ENDED)
+            front = web.get("/")
+            assert '<li><a href="tasks/one/">one</a>, running</li>\n<li><a href="tasks/two/">two</a>, ended</li>' in front.text
+            assert front.headers["content-security-policy"].startswith("default-src 'none'")
+            analyzer.host.registry.change("one", TaskState.ENDED)
+            soon(lambda: web.get("/v1/task").status == 503)
+            assert web.get("/v1/task").text == "no task now: all have ended\n"

@@ -9,6 +9,7 @@ import { type BudgetLimit, beyondBudget, budgetUse, type LedgerEntry, ledgerOf, 
 import { gaussianBound } from "./guarantee.ts";
 import { claimName, claimToken } from "./invitation.ts";
 import { parseJson } from "./json.ts";
+import { inPieces, type Pieces } from "./pieces.ts";
 import { meanGradient, meanStage, type Problem, type Row } from "./problem.ts";
 import type { Counted } from "./question.ts";
 import { meanVector } from "./questions.ts";
@@ -78,6 +79,8 @@ export interface Lot {
   block?: number;
 }
 
+/** What is made of records, at once or in pieces; it may give up where it is late. */
+type Make<Made> = (given: Records, isLate: () => boolean) => Made | null | Promise<Made | null>;
 /** A user's records, or where they come from: rows as the problem has them, or values by the task's columns. */
 export type Records = readonly Row[] | readonly RecordValues[];
 export type RecordsSource = Records | Promise<Records> | (() => Records | Promise<Records>);
@@ -310,20 +313,21 @@ export class Client {
 
   /** The mean of the records' gradients when it is due and no sooner; null where it is not ready by then, or blank. */
   #gradient(task: Task, round: TaskRound, records: RecordsSource, due: number): Promise<Float64Array | null> {
-    return this.#inTime(task, records, due, (given) => {
-      const mean = vectorOf(task, round, given);
-      return mean.every(Number.isFinite) ? mean : null;
+    return this.#inTime(task, records, due, async (given, isLate) => {
+      const mean = await inPieces(vectorOf(task, round, given), isLate);
+      return mean?.every(Number.isFinite) ? mean : null;
     });
   }
 
   /** What is made of the records, when it is due and no sooner; null where it is not ready by then, or blank. */
-  async #inTime<Made>(task: Task, records: RecordsSource, due: number, make: (given: Records) => Made | null): Promise<Made | null> {
+  async #inTime<Made>(task: Task, records: RecordsSource, due: number, make: Make<Made>): Promise<Made | null> {
+    const isLate = (): boolean => !this.#options.atOnce && now() > due;
     const compute = async (): Promise<Made | null> => {
       try {
-        const value = make(await (typeof records === "function" ? records() : records));
-        if (value !== null || task.blanks) return value;
+        const value = await make(await (typeof records === "function" ? records() : records), isLate);
+        if (value !== null || task.blanks || isLate()) return value;
       } catch (problem) {
-        if (task.blanks) return null; // however that shows: nobody but the user is told
+        if (task.blanks || isLate()) return null; // however that shows: nobody but the user is told
         if (problem instanceof RecordError) throw problem;
       }
       throw new RecordError("records that the task cannot take: finite numbers are needed; nothing was sent"); // quotes nothing of a record
@@ -333,7 +337,7 @@ export class Client {
     const computed = compute();
     computed.catch(() => undefined);
     const value = await Promise.race([computed, late]);
-    if (now() > due) return null; // also where computing kept this thread from looking at its watch
+    if (isLate()) return null; // also where computing kept this thread from looking at its watch
     await late;
     return value;
   }
@@ -562,26 +566,25 @@ function latest(task: Task, entries: readonly Entry[]): Counted | null {
 }
 
 /** What a user answers, not yet clipped or randomized: a question's vector, the mean gradient, or the mean of what a stage asks. */
-function vectorOf(task: Task, round: TaskRound, records: Records): Float64Array {
+function* vectorOf(task: Task, round: TaskRound, records: Records): Pieces<Float64Array> {
   if (task.question !== null) {
     if (records.some((record) => record.x instanceof Float64Array)) throw new RecordError("this task asks about columns: give values by their names");
-    return meanVector(task.question, records as readonly RecordValues[]);
+    return yield* meanVector(task.question, records as readonly RecordValues[]);
   }
   const [problem, phase, rows] = [task.problem as Problem, phaseOf(task, round), rowsOf(task, records)];
   const { algorithm, share, smoothing, plan } = phase;
-  const mean =
-    share === null
-      ? meanGradient(problem, round.theta, rows, smoothing, task.blanks)
-      : meanStage(problem, { algorithm, share, norm: plan.norm }, round.theta, round.coordinates, rows, task.blanks);
+  const mean = yield* share === null
+    ? meanGradient(problem, round.theta, rows, smoothing, task.blanks)
+    : meanStage(problem, { algorithm, share, norm: plan.norm }, round.theta, round.coordinates, rows, task.blanks);
   // numbers of the analyzer that make it overflow: an answer is sent all the same, whatever the record is
   return mean.every(Number.isFinite) ? mean : new Float64Array(mean.length);
 }
 
-/** Rows of records, by the task's own words where they are values of its columns. */
-export function rowsOf(task: Task, records: Records): Row[] {
-  return records.map((record) => {
-    if (record.x instanceof Float64Array) return record as Row;
-    if (task.records === null) throw new WireError("this task is not about tables: give rows of numbers");
-    return task.records.row(record as RecordValues);
-  });
+/** Rows of records one by one, by the task's own words where they are values of its columns. */
+function* rowsOf(task: Task, records: Records): Generator<Row> {
+  for (const record of records) {
+    if (record.x instanceof Float64Array) yield record as Row;
+    else if (task.records === null) throw new WireError("this task is not about tables: give rows of numbers");
+    else yield task.records.row(record as RecordValues);
+  }
 }

@@ -15,6 +15,7 @@ export { gaussianDelta, gaussianMu, mills, quantile } from "./normal.ts";
 export { countWidth, packed, unpacked } from "./packing.ts";
 export { log, parameters } from "./paper.ts";
 export { readPlan } from "./plan.ts";
+export { allAtOnce, inPieces } from "./pieces.ts";
 export { gradient, meanGradient, meanStage, readCoordinates, readProblem, stageDim } from "./problem.ts";
 export { meanVector, readQuestion } from "./questions.ts";
 export { KeyedRandom } from "./random.ts";

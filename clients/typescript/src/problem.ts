@@ -5,6 +5,7 @@ import { dot } from "./encoding.ts";
 import { RecordError, WireError } from "./errors.ts";
 import type { Json } from "./json.ts";
 import { type Loss, readDomain, readLoss, TINY } from "./losses.ts";
+import type { Pieces } from "./pieces.ts";
 
 export interface Problem {
   loss: Loss;
@@ -152,45 +153,52 @@ export function stageVector(problem: Problem, stage: Stage, theta: Float64Array,
     const target = there ? Math.min(Math.max(targets[0] / loss.targetBound, -1), 1) : 0;
     sent = Float64Array.of(...scaled.map((entry) => Math.sqrt(1 - TARGET_SHARE) * entry), Math.sqrt(TARGET_SHARE) * target);
   }
-  const made: number[] = [];
+  const made = new Float64Array((sent.length * (sent.length + 1)) / 2);
+  let place = 0;
   for (let first = 0; first < sent.length; first += 1) {
-    for (let second = first; second < sent.length; second += 1) made.push(sent[first] * sent[second] * (first === second ? 1 : Math.SQRT2));
+    for (let second = first; second < sent.length; second += 1) made[place++] = sent[first] * sent[second] * (first === second ? 1 : Math.SQRT2);
   }
-  return Float64Array.from(made);
+  return made;
 }
 
 /** The mean of what rows say in a round of a stage; a row that is not valid says nothing, or is refused. */
-export function meanStage(problem: Problem, stage: Stage, theta: Float64Array, coordinates: Coordinates | null, rows: readonly Row[], blanks: boolean): Float64Array {
-  if (rows.length === 0) throw new RecordError("at least one record is needed");
+export function* meanStage(problem: Problem, stage: Stage, theta: Float64Array, coordinates: Coordinates | null, rows: Iterable<Row>, blanks: boolean): Pieces<Float64Array> {
   const sum = new Float64Array(stageDim(problem, stage));
+  let count = 0;
   for (const row of rows) {
     const one = stageVector(problem, stage, theta, coordinates, row);
     if (one === null && !blanks) throw new RecordError("a record whose numbers or target the task does not take; nothing was sent");
-    one?.forEach((entry, place) => (sum[place] += entry));
+    for (let place = 0; one !== null && place < sum.length; place += 1) sum[place] += one[place];
+    count += 1;
+    yield;
   }
-  return sum.map((entry) => entry / rows.length);
+  if (count === 0) throw new RecordError("at least one record is needed");
+  return sum.map((entry) => entry / count);
 }
 
 /**
  * The mean of the rows' gradients. With `blanks` a row that is not valid has the gradient of a blank (0, and the regulariser's);
  * without, it is refused.
  */
-export function meanGradient(
+export function* meanGradient(
   problem: Problem,
   theta: Float64Array,
-  rows: readonly Row[],
+  rows: Iterable<Row>,
   smoothing: number | null,
   blanks: boolean,
-): Float64Array {
-  if (rows.length === 0) throw new RecordError("at least one record is needed");
+): Pieces<Float64Array> {
   const sum = new Float64Array(problem.dim);
+  let count = 0;
   for (const row of rows) {
     const one = gradient(problem, theta, row, smoothing);
     if (one === null && !blanks) throw new RecordError("a record whose numbers or target the task does not take; nothing was sent");
     const made = one ?? blankGradient(problem, theta, smoothing);
     for (let place = 0; place < sum.length; place += 1) sum[place] += made[place];
+    count += 1;
+    yield;
   }
-  return sum.map((entry) => entry / rows.length);
+  if (count === 0) throw new RecordError("at least one record is needed");
+  return sum.map((entry) => entry / count);
 }
 
 function blankGradient(problem: Problem, theta: Float64Array, smoothing: number | null): Float64Array {

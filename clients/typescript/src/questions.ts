@@ -13,13 +13,17 @@ import { readEvaluate } from "./evaluation.ts";
 import { type Json, JsonNumber, type JsonObject } from "./json.ts";
 import { FADING, fieldsOf, listed, type Question, saysOf } from "./question.ts";
 import { readWords } from "./words.ts";
+import type { Pieces } from "./pieces.ts";
 import { columnsOf, encodedRow, levelOf, numberOf, type RecordValues, readSchema, requireColumns, targetOf, textOf } from "./records.ts";
 
 /** The range of a mean is that of its vectors. What is not in it is not sent, whatever went wrong. */
-export function meanVector(question: Question, records: readonly RecordValues[]): Float64Array {
+export function* meanVector(question: Question, records: readonly RecordValues[]): Pieces<Float64Array> {
   if (records.length === 0 && question.together === undefined) throw new RecordError("at least one record is needed");
   const sum = new Float64Array(question.dim);
-  for (const record of question.together === undefined ? records : []) question.vector(record).forEach((entry, place) => (sum[place] += entry));
+  for (const record of question.together === undefined ? records : []) {
+    question.vector(record).forEach((entry, place) => (sum[place] += entry));
+    yield;
+  }
   const mean = question.together?.(records) ?? sum.map((entry) => entry / records.length);
   if (!(Math.sqrt(dot(mean, mean)) <= question.norm * (1 + 1e-9))) throw new RecordError("a vector out of the question's range; nothing was sent");
   return mean;

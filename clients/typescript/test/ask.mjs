@@ -77,7 +77,7 @@ const ASKED = {
       const question = parts.readQuestion(typed.get("cases")[place].get("words"));
       const made = files.map((file) => {
         try {
-          return [...parts.meanVector(question, client.recordsOfCsv(file))].flatMap((entry, at) => (entry === 0 ? [] : [[at, entry]]));
+          return [...parts.allAtOnce(parts.meanVector(question, client.recordsOfCsv(file)))].flatMap((entry, at) => (entry === 0 ? [] : [[at, entry]]));
         } catch (problem) {
           if (problem.name !== "RecordError") throw problem;
           return null;
@@ -96,7 +96,7 @@ const ASKED = {
       const { algorithm, share, plan } = task.phases[round.phase - 1];
       const stage = { algorithm, share, norm: plan.norm };
       for (const { x, y } of rows) {
-        const vector = parts.meanStage(task.problem, stage, round.theta, round.coordinates, [{ x: Float64Array.from(x), y }], task.blanks);
+        const vector = parts.allAtOnce(parts.meanStage(task.problem, stage, round.theta, round.coordinates, [{ x: Float64Array.from(x), y }], task.blanks));
         const finite = vector.every(Number.isFinite) ? vector : new Float64Array(vector.length);
         answers.push({ vector: [...vector].map((entry) => (Number.isFinite(entry) ? entry : null)), unit: [...parts.clipped(finite, plan.norm)] });
       }

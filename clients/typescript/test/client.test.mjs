@@ -197,6 +197,35 @@ test("a record that is not valid is refused without a word of it, and nothing is
   assert.equal(await made(shuffler, store).answered(), 0);
 });
 
+test("the time at which a report leaves does not depend on how many records a person has", async () => {
+  // the fault: all of them were computed at once, for as long as it took, and the report left after that
+  const real = { setTimeout: globalThis.setTimeout, now: performance.now };
+  let moved = 0;
+  const long = { y: 1, get x() {
+    moved += 50; // milliseconds for a record, of which the client reads `x` twice
+    return rows[0].x;
+  } };
+  performance.now = () => real.now.call(performance) + moved;
+  globalThis.setTimeout = (work, wait = 0) => {
+    const at = performance.now() + wait;
+    return real.setTimeout(() => ((moved += Math.max(0, at - performance.now())), work()), 100); // by then a short answer is there
+  };
+  try {
+    for (const [many, blank] of [[1, false], [30, false], [1000, true]]) {
+      const shuffler = played();
+      const begun = performance.now();
+      const answered = await made(shuffler, new client.MemoryStore(), { atOnce: false }).answer(Array(many).fill(long));
+      const took = performance.now() - begun;
+      assert.deepEqual(answered, { round: 1, firstTime: true, blank, cover: false });
+      assert.ok(took >= 9_900 && took < 11_000, `${many} records: ${took} ms`); // the task's pace is 10 seconds
+      assert.equal(shuffler.sent.length, 1);
+    }
+  } finally {
+    Object.assign(globalThis, { setTimeout: real.setTimeout });
+    performance.now = real.now;
+  }
+});
+
 test("records that are not ready in time are answered by a blank, at the same time", async () => {
   // `pace` is 10 seconds in the vector's task: the clock is moved by the test
   const shuffler = played();

@@ -26,7 +26,7 @@ export async function checkQuestions({ parts, ...client }, load) {
     const records = client.recordsOfCsv(one.file);
     if (records.length !== one.vectors.length) fail("records", records.length, one.vectors.length);
     const made = records.map((record) => question.vector(record));
-    made.push(parts.meanVector(question, records));
+    made.push(parts.allAtOnce(parts.meanVector(question, records)));
     [...one.vectors, one.mean].forEach((entries, place) => {
       const distance = apart(made[place], dense(entries, one.dim));
       if (!(distance <= one.tolerance)) fail(`vector ${place}`, records[place] ?? "mean", distance);

@@ -195,7 +195,7 @@ export async function checkVectors({ parts, fromHex, toHex, ...client }, load) {
   own.gradients.forEach((one, place) => {
     const problem = parts.readProblem(typedList("gradients")[place].get("problem"));
     const rows = one.rows.map((x, index) => ({ x: Float64Array.from(x), y: one.targets[index] }));
-    const made = parts.meanGradient(problem, Float64Array.from(one.theta), rows, one.smoothing, false);
+    const made = parts.allAtOnce(parts.meanGradient(problem, Float64Array.from(one.theta), rows, one.smoothing, false));
     near(`gradient of ${one.problem.loss.kind}`, [...made], one.gradient, one.tolerance);
     checked += 1;
   });
@@ -205,7 +205,7 @@ export async function checkVectors({ parts, fromHex, toHex, ...client }, load) {
     const coordinates = one.coordinates === null ? null : parts.readCoordinates(typedList("stages")[place].get("coordinates"), problem);
     const stage = { algorithm: one.algorithm, share: one.share, norm: one.norm };
     same("coordinates of a stage", parts.stageDim(problem, stage), one.vector.length);
-    near(`${one.algorithm} of ${one.problem.loss.kind}`, [...parts.meanStage(problem, stage, Float64Array.from(one.theta), coordinates, rows, false)], one.vector, one.tolerance);
+    near(`${one.algorithm} of ${one.problem.loss.kind}`, [...parts.allAtOnce(parts.meanStage(problem, stage, Float64Array.from(one.theta), coordinates, rows, false))], one.vector, one.tolerance);
     checked += 1;
   });
   own.rows.forEach((one, place) => {

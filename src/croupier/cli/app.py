@@ -30,7 +30,7 @@ from .processes import LOOPBACK
 from .reproduce import reproduce
 from .serve import app as serve
 from .tables import choose, describe, example, schema, table, words
-from .terminal import Stopped, check_output, messages, say
+from .terminal import Stopped, check_output, messages, named_as_options, say
 
 # What typer raises for a bad command line, by whichever name: TyperException, or click's ClickException before typer 0.29.
 _BadCommandLineError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__base__ is Exception)
@@ -72,6 +72,10 @@ def croupier(
         typer.echo(context.get_help())
 
 
+_PLANNED = ("epsilon", "delta", "users", "dim", "norm", "honest", "rounds", "neighbours", "calibration", "max_inflation")
+
+
+@named_as_options(*_PLANNED, "max_bits", "lots", "diameter")
 def plan(
     epsilon: Epsilon,
     delta: Delta,

@@ -15,8 +15,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.process import BaseProcess
@@ -27,7 +27,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..files import append
+from ..files import append, lock
 from ..service.analyzer.task_file import public_key
 from ..validation import ArgumentError
 from .terminal import Stopped
@@ -63,6 +63,23 @@ def _operator() -> str:
 
 
 # What every role needs.
+
+
+@contextmanager
+def running_alone(folder: Path, role: str) -> Iterator[None]:
+    """A role's folder, for one command at a time that runs the role: the lock is gone with its process, killed even. Commands that
+    only look after the role do not take it."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (folder / f"{role}.lock").open("a") as file:
+        try:
+            lock(file.fileno())
+        except BlockingIOError:
+            remedy = "Stop that one first, or use another folder." + (
+                " --processes N runs several processes that share the work." if role == "shuffler" else ""
+            )
+            raise ArgumentError("--dir", str(folder), f"a folder in which no {role} is running", remedy) from None
+        yield
+
 
 DatabaseUrl = Annotated[
     str | None, typer.Option(envvar="CROUPIER_DATABASE", help="Database URL. Default: SQLite in the role's folder.")

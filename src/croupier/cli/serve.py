@@ -27,6 +27,7 @@ from ..report._tables import described_lines, promise_lines
 from ..service.analyzer.task_file import QueryFile, TaskFile, asks_question, public_key
 from ..service.client.budget import period_of
 from ..service.net.http import require_private_way
+from ..service.wire.task import MAX_EPSILON_IF_WATCHED
 from ..table import TableModel
 from ..validation import ArgumentError, how_to_install, real, whole
 from . import tasks
@@ -38,6 +39,7 @@ from .processes import (
     existing_database,
     opened,
     record_act,
+    running_alone,
     serve_shuffler,
     serve_shufflers,
     sqlite_url,
@@ -211,6 +213,7 @@ def revoke(
 
 @app.command(short_help="Run a shuffler.")
 def shuffler(
+    context: typer.Context,
     folder: Folder,
     analyzer: Annotated[
         str | None, typer.Option(help="The analyzer's address, to serve its only task. Default: the tasks of croupier serve task.")
@@ -261,6 +264,8 @@ def shuffler(
     limits = (not behind_proxy or address_header is not None, address_header)
     more: dict[str, Any] = {"honest": honest, "keep_days": keep_days, "private_enrollers": private_enrollers}
     options = ShufflerOptions(folder, url, *asked, host, port, tls, ca, smallest, *pages, enroller_ca, *limits, **more)
+    if url.startswith("sqlite"):  # with PostgreSQL several may run, on several machines too
+        context.with_resource(running_alone(folder, "shuffler"))
     record_act(folder, "start shuffler", analyzer=analyzer, analyzer_key=analyzer_key, smallest=smallest, processes=processes)
     if processes == 1:
         serve_shuffler(options)
@@ -285,6 +290,7 @@ def page(
 
 @app.command(short_help="Run an analyzer.")
 def analyzer(  # noqa: PLR0915  (one run, from its file to its end)
+    context: typer.Context,
     folder: Folder,
     task: Annotated[
         Path | None, typer.Option(help="TOML file of the one task to serve. Default: the tasks of croupier serve task.")
@@ -313,6 +319,8 @@ def analyzer(  # noqa: PLR0915  (one run, from its file to its end)
     if task is None:
         real("--keep-days", keep_days, at_least=0, remedy="State for how many days an ended task is kept.")
         tls = tls_files(folder, host, certificate, private_key, dev, behind_proxy)
+        check_port(host, port)
+        context.with_resource(running_alone(folder, "analyzer"))
         tasks.serve_analyzer(folder, database or sqlite_url(folder, "analyzer"), host, port, tls, processes, keep_days)
         return
     task_file = QueryFile.load(task) if asks_question(task) else TaskFile.load(task)
@@ -321,6 +329,7 @@ def analyzer(  # noqa: PLR0915  (one run, from its file to its end)
         check_output(task_file.output, force)
     tls = tls_files(folder, host, certificate, private_key, dev, behind_proxy)
     check_port(host, port)
+    context.with_resource(running_alone(folder, "analyzer"))
     role_key = signing_key(folder)
     served_task = task_file.task()
     _introduce(served_task)
@@ -386,7 +395,9 @@ def plan(
     rows += [["bytes", f"{sizes['report']:,} per report, {sizes['batch']:,} per batch"], *all_plan_words(asked)]
     shown = Table(box=None, pad_edge=False, show_header=False)
     rows.append(["promise", promise["proved"]])
-    rows += [["if watched", words.watched_line(asked.schedule.guarantee, lots.delta)] for lots in _lots(asked)[:1]]
+    for lots in _lots(asked)[:1]:
+        demand = words.watched_demand(asked.schedule.guarantee, lots.delta, MAX_EPSILON_IF_WATCHED)
+        rows.append(["if watched", f"{words.watched_line(asked.schedule.guarantee, lots.delta)}{demand}"])
     for name, text in rows:
         shown.add_row(name, Text(text))
     Console().print(shown)
@@ -407,6 +418,10 @@ def _introduce(task: Any) -> None:
     say(messages(), f"Reports travel by {how.name}, {task.most_report_bytes():,} bytes each: {how.cheat}.")
     if (warning := no_room(task)) is not None:
         say(messages(), warning, "yellow")
+    for lots in _lots(task)[:1]:
+        guarantee = task.schedule.guarantee
+        if demand := words.watched_demand(guarantee, lots.delta, MAX_EPSILON_IF_WATCHED):
+            say(messages(), f"If watched: {words.watched_line(guarantee, lots.delta)}{demand}.", "yellow")
 
 
 def _finish(population: Any, folder: Path, stopped: threading.Event, linger: float, reason: str | None = None) -> None:
@@ -478,6 +493,7 @@ def invitations(people: Annotated[int, typer.Option(help="How many people to inv
 
 @app.command(short_help="Run an enroller.")
 def enroller(
+    context: typer.Context,
     folder: Folder,
     people: Annotated[Path | None, typer.Option(help="Text file of invitations, one per line; - is standard input.")] = None,
     host: Host = "127.0.0.1",
@@ -523,6 +539,7 @@ def enroller(
 
     tls = tls_files(folder, host, certificate, private_key, dev, behind_proxy)
     check_port(host, port)
+    context.with_resource(running_alone(folder, "enroller"))
     signers = token_keys(folder)
     invited = [] if people is None else read_invitations(people)
     role = EnrollerRole(opened(database or sqlite_url(folder, "enroller"), ENROLLER), signers, *blank_rule(folder))

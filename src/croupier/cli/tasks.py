@@ -256,7 +256,7 @@ def serve_analyzer(
     folder: Path, url: str, host: str, port: int, tls: tuple[Path, Path] | None, processes: int, keep_days: float
 ) -> None:
     """An analyzer of many tasks, until it is stopped."""
-    from ..service.analyzer.app import AnalyzerHost  # noqa: PLC0415
+    from ..service.analyzer.app import AnalyzerHost, add_task_list  # noqa: PLC0415
     from ..service.net.registry import Keyring, front_app  # noqa: PLC0415
     from ..service.net.server import Served  # noqa: PLC0415
     from ..service.wire.documents import hex_of  # noqa: PLC0415
@@ -271,13 +271,13 @@ def serve_analyzer(
     with (
         until_stopped() as stopped,
         AnalyzerHost(folder, url, work, pool=pool_for, keep_days=keep_days) as hosted,
-        Served(
-            front_app("croupier analyzer", hosted, hosted.store, partial(record_act, folder)), host=host, port=port, tls=tls
-        ) as served,
     ):
-        typer.echo(f"analyzer on {served.url}")
-        typer.echo(f"key {hex_of(Keyring(folder).current)}")
-        stopped.wait()
+        web = front_app("croupier analyzer", hosted, hosted.store, partial(record_act, folder))
+        add_task_list(web, hosted)
+        with Served(web, host=host, port=port, tls=tls) as served:
+            typer.echo(f"analyzer on {served.url}")
+            typer.echo(f"key {hex_of(Keyring(folder).current)}")
+            stopped.wait()
     if pool.cache_info().currsize:
         pool().shutdown(cancel_futures=True)
 

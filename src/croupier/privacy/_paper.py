@@ -60,11 +60,11 @@ def parameters(request: SumRequest) -> tuple[int, int, float]:
             "epsilon",
             request.epsilon,
             f"at most {3 * MAX_ALPHA * levels:.4g} for {levels} levels (Lemma 3.1's proof needs eps / (3 g) <= {MAX_ALPHA})",
-            "Use calibration='tight', which has no such limit, or more users.",
+            "Use the tight calibration, which has no such limit, or more users.",
         )
     if epsilon < 1e-9 * levels:
         raise ArgumentError(
-            "epsilon", request.epsilon, "larger: the paper's noise would be too large to count", "Use calibration='tight'."
+            "epsilon", request.epsilon, "larger: the paper's noise would be too large to count", "Use the tight calibration."
         )
     strength = levels**2 * math.log(2 / delta) / (epsilon**2 * request.users)
     noise_bits = math.floor(180 * strength) + 1
@@ -78,7 +78,7 @@ def _theorem(request: SumRequest) -> str:
 
 def _round_budget(request: SumRequest) -> tuple[float, float]:
     """(epsilon, delta) of one round, after checking that the paper covers the request."""
-    use_tight = "Use calibration='tight'."
+    use_tight = "Use the tight calibration."
     if request.neighbours != "replace-one":
         raise ArgumentError("neighbours", request.neighbours, "'replace-one' in the paper's calibration", use_tight)
     if request.max_bits is not None:
@@ -102,7 +102,7 @@ def _round_budget(request: SumRequest) -> tuple[float, float]:
             "delta",
             request.delta,
             f"smaller for {rounds} rounds (Algorithm 5's split of epsilon does not hold here)",
-            "Choose a smaller delta, or calibration='tight'.",
+            "Choose a smaller delta, or the tight calibration.",
         )
     return epsilon, delta
 
@@ -110,5 +110,5 @@ def _round_budget(request: SumRequest) -> tuple[float, float]:
 def _at_most(name: str, value: float, bound: float) -> None:
     if value > bound:
         raise ArgumentError(
-            name, value, f"at most {bound:g} in the paper's calibration", "Use calibration='tight', which has no such limit."
+            name, value, f"at most {bound:g} in the paper's calibration", "Use the tight calibration, which has no such limit."
         )

@@ -308,6 +308,14 @@ def watched_epsilon(guarantee: Guarantee, delta: float) -> str | None:
     return None if watched.slack >= delta else round_up(watched.epsilon(delta))
 
 
+def watched_demand(guarantee: Guarantee, delta: float, usual: float = math.inf) -> str:
+    """What clients of a deployed task have to accept, where nothing is promised if watched, or more than the `usual` epsilon."""
+    epsilon = watched_epsilon(guarantee, delta)
+    if epsilon is not None and guarantee.if_watched.epsilon(delta) <= usual:
+        return ""
+    return f"; clients join only with --max-epsilon-if-watched {'inf' if epsilon is None else epsilon}"
+
+
 def not_private(why: str) -> str:
     """Why a result promises nothing."""
     return f"NOT PRIVATE: {why}. Anyone who knows the seed can remove the noise."

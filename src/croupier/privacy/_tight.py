@@ -73,7 +73,20 @@ def parameters(request: SumRequest) -> Parameters:
                 return candidate
         except NoCertificateError:
             continue
-    raise NoCertificateError(f"no certificate for {request}: nothing can be released under it")
+    raise no_certificate(request, f"{request.rounds:,} round{'' if request.rounds == 1 else 's'}", "Choose a smaller epsilon")
+
+
+def no_certificate(request: SumRequest, rounds: str, remedy: str) -> NoCertificateError:
+    """The refusal of a request that no plan was certified for."""
+    return NoCertificateError(
+        f"epsilon = {request.epsilon:g} at delta = {request.delta:g} cannot be certified for {request.users:,} users, "
+        f"{request.dim:,} coordinates and {rounds}: so few noise bits have no proof. {remedy}, or a larger "
+        "delta; or ask more users. Nothing was asked or spent."
+    )
+
+
+# Beyond these it is they that no plan can be certified for, and not the noise that is allowed.
+_LARGE_EPSILON, _SMALL_DELTA = 100.0, 1e-100
 
 
 @dataclass(frozen=True)
@@ -133,13 +146,16 @@ def _fewest_bits(hidden: _Hidden) -> Parameters:
 
     levels = _first(lambda levels: quiet_probability(levels) is not None, MAX_LEVELS)
     if levels is None:
-        raise ArgumentError(
-            "max_inflation",
-            request.max_inflation,
-            f"within reach of a certified plan (at most {MAX_LEVELS} levels and {MAX_TRIALS} noise bits of all users together)",
-            "Allow more noise; or, if epsilon or delta is very small, enlarge it; or, if epsilon is in the hundreds, lessen it, "
-            "since so little noise has tails beyond floating point.",
-        )
+        reach = f"within reach of a certified plan (at most {MAX_LEVELS} levels and {MAX_TRIALS} noise bits of all users together)"
+        if request.epsilon > _LARGE_EPSILON:
+            remedy = (
+                "So little noise has tails beyond floating point, and gives no privacy: 1 is a strong promise, 4 a moderate one."
+            )
+            raise ArgumentError("epsilon", request.epsilon, reach, remedy)
+        if request.delta < _SMALL_DELTA:
+            raise ArgumentError("delta", request.delta, reach, "Choose a larger delta, well below 1 / users; 1e-6 is usual.")
+        remedy = "Allow more noise; or, if epsilon is very small, enlarge it."
+        raise ArgumentError("max_inflation", request.max_inflation, reach, remedy)
     noise_bits = hidden.fewest_noise_bits(levels) or 1
     # Where the better of Theorems B and E changes from one p to the next, hiding is not quite monotone in p, and the bisection for
     # the smallest may end above the one that is known to be quiet.

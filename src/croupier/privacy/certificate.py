@@ -15,6 +15,8 @@ Where it cannot be computed there is none: `NoCertificateError`, never a pass.
 from __future__ import annotations
 
 import math
+import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -35,6 +37,8 @@ SLOPE_MARGIN = 1e-8
 # Beyond these the errors of scipy's binomial were not measured; smaller tails are floats with fewer digits, and lose half of them.
 MAX_TRIALS = 10**12
 LEAST_TAIL = 1e-307
+# Below this scipy warns of quantiles that it does not find exactly; what the window loses is computed whatever they are.
+_TINY_TAIL = 1e-280
 # Scores are right to 2e-12. Steps below this are no longer right to a fourth of SLOPE_MARGIN as differences of scores.
 FINE_STEP = 1e-3
 # Windows up to this many points are scanned one by one, wider ones in blocks whose bound is loose by about this factor.
@@ -251,7 +255,8 @@ def _window(trials: int, probability: float, reach: int, tail: float) -> tuple[i
     if trials > MAX_TRIALS:
         raise NoCertificateError(f"{trials} noise bits are more than the {MAX_TRIALS} that the certificate covers")
     # The upper quantile is the lower one of trials - eta: scipy's isf goes through 1 - tail and loses tails below 1e-16.
-    ends = _binom_ppf(tail / 2, float(trials), np.array([probability, 1 - probability]))
+    with warnings.catch_warnings(action="ignore") if tail < _TINY_TAIL else nullcontext():
+        ends = _binom_ppf(tail / 2, float(trials), np.array([probability, 1 - probability]))
     if not np.all(np.isfinite(ends)):
         raise NoCertificateError("the quantiles of the noise could not be computed")
     low, high = max(0, int(ends[0]) - reach - 2), min(trials - 1, trials - int(ends[1]) + reach + 1)

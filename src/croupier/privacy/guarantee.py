@@ -369,7 +369,7 @@ class Guarantee(JsonText, Figures):
         except ImportError as error:
             raise ImportError("to_dp_event needs dp-accounting: pip install dp-accounting") from error
         if self.pure_rounds:
-            remedy = "Use calibration='tight', whose guarantees are Gaussian."
+            remedy = "Use the tight calibration, whose guarantees are Gaussian."
             raise ArgumentError("pure_rounds", self.pure_rounds, "0: events of responses are for other neighbours", remedy)
         drawn: Any = getattr(dp_event, "RandomAllocationDpEvent", None) if self.neighbours == "zero-out" else None
         plain = self if drawn is not None or not self.allocations else self.as_gaussian(cover)

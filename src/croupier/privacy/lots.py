@@ -535,7 +535,8 @@ def _plan(exclusions: bool, asked: tuple[_Asked, ...]) -> LotsPlan:
                 return plan
         except NoCertificateError:
             continue
-    raise NoCertificateError(f"no certificate for {rounds} secret rounds and {request}: nothing can be released under it")
+    secret = f"{lots:,} secret round{'' if lots == 1 else 's'}"
+    raise tight.no_certificate(request, secret, "Choose open lots, fewer rounds or a smaller epsilon")
 
 
 def _one_round(asked: _Asked, lots: int, size: int, counted: int, mu: float) -> SumPlan:
@@ -543,11 +544,21 @@ def _one_round(asked: _Asked, lots: int, size: int, counted: int, mu: float) -> 
     request = asked.request
     delta = request.delta / (2 * lots)
     epsilon = Guarantee(mu=mu, theorem=tight.THEOREM).epsilon(delta * (1 - tight.TAIL_SHARE - tight.SPARE))
+    if epsilon == 0:
+        remedy = (
+            "With so large a delta no smaller epsilon can be told apart: choose a smaller delta, a larger epsilon, or open lots."
+        )
+        raise ArgumentError("delta", request.delta, f"smaller beside epsilon = {request.epsilon:g} with secret lots", remedy)
     round_request = SumRequest(
         **asdict(request)
         | {"epsilon": epsilon, "delta": delta, "users": size, "honest": counted / size, "neighbours": "zero-out", "rounds": 1}
     )
-    return asked.encoder.plan(round_request)
+    try:
+        return asked.encoder.plan(round_request)
+    except ArgumentError as problem:
+        if problem.name not in ("epsilon", "delta"):
+            raise
+        raise ArgumentError(problem.name, getattr(request, problem.name), problem.allowed, problem.remedy) from None  # as asked
 
 
 @lru_cache(maxsize=256)

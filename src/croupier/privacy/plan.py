@@ -159,7 +159,7 @@ class SumRequest:
             "Give a proved bound on the distance of any two vectors, zero among them, or leave it out: twice the norm always holds."
         )
         if self.calibration != "tight":
-            raise ArgumentError("diameter", self.diameter, "left out in the paper's calibration", "Use calibration='tight'.")
+            raise ArgumentError("diameter", self.diameter, "left out in the paper's calibration", "Use the tight calibration.")
         if dim > MOST_COORDINATES:
             allowed = f"left out for more than {MOST_COORDINATES} coordinates, where lengths are not computed well enough for it"
             raise ArgumentError("diameter", self.diameter, allowed, "Leave it out, or send fewer coordinates.")

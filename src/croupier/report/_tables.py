@@ -10,7 +10,7 @@ import numpy as np
 from rich.table import Table
 
 from ..privacy import LotsPlan, SumPlan
-from ..privacy._statements import SEEDED, crowd, guarantee_line, honest_users, not_private, round_up, watched_line
+from ..privacy._statements import SEEDED, crowd, guarantee_line, honest_users, not_private, round_up, watched_demand, watched_line
 from ..table._encode import Encoder
 from ..table.schema import Category, Column, Image, Schema
 from .baselines import Baseline
@@ -112,7 +112,8 @@ def lots_table(plan: LotsPlan) -> Table:
         "noise of a round": f"{plan.noise_std:.5g} per coordinate; with open lots at least {plan.open_noise_std:.5g}",
         **_bias(one),
         "certified": f"{promise}, to anyone who does not know the lots",
-        "if watched": f"{watched_line(plan.guarantee, plan.delta)}, to an attacker who also knows when each user answered",
+        "if watched": f"{watched_line(plan.guarantee, plan.delta)}, to an attacker who also knows when each user answered"
+        f"{watched_demand(plan.guarantee, plan.delta)}",
     }
     for name, value in rows.items():
         table.add_row(name, value)

@@ -18,11 +18,12 @@ import tomllib
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, StreamingResponse
 from prometheus_client import Counter
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp
@@ -362,6 +363,23 @@ class AnalyzerHost:
                 last = time.monotonic() + _LINGER
         if not one.stopped.is_set() or population.ending.wait(0, one.stopped):
             self.registry.change(name, TaskState.ENDED, why=why)
+
+
+def add_task_list(app: FastAPI, host: AnalyzerHost) -> None:
+    """Show on the front page which tasks there are, with links to their pages; what anybody may know of them, as `/v1/tasks`."""
+
+    @app.get("/")
+    def listed() -> Response:
+        rows = [row for row in host.registry.rows() if row.task is not None and row.deleted is None]
+        items = "".join(f'<li><a href="tasks/{escape(row.name)}/">{escape(row.name)}</a>, {row.state}</li>\n' for row in rows)
+        text = f"<ul>\n{items}</ul>" if rows else "<p>No task yet. <code>croupier serve task add</code> adds one.</p>"
+        title = "Tasks of this analyzer"
+        head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
+        return HTMLResponse(f"{head}<h1>{title}</h1>\n{text}\n</html>", headers={"Content-Security-Policy": ANSWER_POLICY})
+
+    @app.get("/tasks/{name}")
+    def page_of(name: str) -> Response:
+        return RedirectResponse(f"./{name}/")
 
 
 def _ended_app(folder: Path) -> ASGIApp:

@@ -453,8 +453,10 @@ class Dispatch:
             return
         name, rest = (named[1], named[2]) if named is not None else (self._host.only(), path)
         if name is None:
-            nothing = not any(row.state is not TaskState.ENDED for row in await run_in_threadpool(self._host.registry.rows))
-            status, why = (503, "no task yet") if nothing else (404, "several tasks: GET /v1/tasks names them, each at /tasks/NAME")
+            rows = await run_in_threadpool(self._host.registry.rows)
+            status, why = 404, "several tasks: GET /v1/tasks names them, each at /tasks/NAME"
+            if all(row.state is TaskState.ENDED for row in rows):  # another one may be added
+                status, why = 503, "no task now: all have ended" if rows else "no task yet"
             await Careful(refusal_answer(status, why))(scope, receive, send)
             return
         app = self._host.app(name)
