@@ -28,10 +28,13 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
+    Select,
     String,
     Table,
+    TableValuedAlias,
     bindparam,
     cast,
+    column,
     delete,
     func,
     insert,
@@ -179,30 +182,39 @@ seals = Table(
 
 
 # Many values of a statement that is always the same: one parameter, where an `IN` of each would be compiled, bound and prepared
-# anew for every number of them.
+# anew for every number of them. Each value is looked up by itself: PostgreSQL takes a table that it has not analyzed for nearly
+# empty, and would rather read all rows of a round for every few of them.
 
 
-class _Among(FunctionElement[Any]):
-    """Whether a column has one of the values of a list of texts (see `Statement`)."""
+class _Given(FunctionElement[Any]):
+    """The values of a list of texts (see `Statement`), as rows."""
 
-    name, inherit_cache = "among", True
-
-
-@compiles(_Among, "sqlite")
-def _among_by_sqlite(element: Any, compiler: Any, **options: Any) -> str:
-    column, names = (compiler.process(part, **options) for part in element.clauses)
-    return f"{column} IN (SELECT value FROM json_each({names}))"
+    name, inherit_cache = "given", True
 
 
-@compiles(_Among, "postgresql")
-def _among_by_postgresql(element: Any, compiler: Any, **options: Any) -> str:
-    column, names = (compiler.process(part, **options) for part in element.clauses)
-    return f"{column} = ANY({names})"
+@compiles(_Given, "sqlite")
+def _given_by_sqlite(element: Any, compiler: Any, **options: Any) -> str:
+    return f"json_each({compiler.process(element.clauses, **options)})"
 
 
-def _among(column: Column[Any], values: str = "names") -> ColumnElement[bool]:
-    """Whether a column has one of the values of this parameter."""
-    return _Among(column, bindparam(values, type_=ARRAY(String)))
+@compiles(_Given, "postgresql")
+def _given_by_postgresql(element: Any, compiler: Any, **options: Any) -> str:
+    return f"(SELECT unnest({compiler.process(element.clauses, **options)}) AS value)"
+
+
+def _given(values: str = "names") -> TableValuedAlias:
+    return _Given(bindparam(values, type_=ARRAY(String))).table_valued(column("value", String), name="given")
+
+
+_NOTHING = cast(null(), LargeBinary)
+
+
+def _found(key: Column[Any], *where: ColumnElement[bool], value: Column[Any] | None = None, values: str = "names") -> Select[Any]:
+    """The values of this parameter that a key has in a row that is as asked: at most one has each. With it a value of the row."""
+    given = _given(values)
+    query = select(key if value is None else value).where(key == given.c.value, *where)
+    row: Any = query.correlate(given).scalar_subquery()
+    return select(given.c.value, _NOTHING if value is None else row).where(row.is_not(None))
 
 
 # Who is enrolled.
@@ -228,7 +240,7 @@ def new_name() -> str:
     return secrets.token_hex(8)
 
 
-_AMONG_HASHES = Statement(select(clients.c.token_hash, clients.c.id).where(_among(clients.c.token_hash)))
+_AMONG_HASHES = Statement(_found(clients.c.token_hash, value=clients.c.id))
 
 
 def clients_of(store: Database, hashes: Collection[str]) -> dict[str, str]:
@@ -282,13 +294,10 @@ def clock_zero(store: Database, boot: str, now: float, since_boot: float) -> flo
 
 # Who is asked in which rounds, drawn by lot, and who has taken part.
 
-_HAS_ANSWERED = (taken_part.c.slot == bindparam("slot")) & _among(taken_part.c.client)
-_IS_DRAWN = (lots.c.first <= bindparam("last")) & (lots.c.last >= bindparam("first")) & _among(lots.c.client)
-_AMONG_ANSWERED, _AMONG_LOTS = (
-    Statement(select(taken_part.c.client).where(_HAS_ANSWERED)),
-    Statement(select(lots.c.client).where(_IS_DRAWN)),
-)
-_AMONG_ALL_LOTS = Statement(select(lots.c.client, lots.c.first).where(_among(lots.c.client)))
+_HAS_ANSWERED = _found(taken_part.c.client, taken_part.c.slot == bindparam("slot"))
+_IS_DRAWN = _found(lots.c.client, lots.c.first <= bindparam("last"), lots.c.last >= bindparam("first"))
+_AMONG_ANSWERED, _AMONG_LOTS = Statement(_HAS_ANSWERED), Statement(_IS_DRAWN)
+_AMONG_ALL_LOTS = Statement(_found(lots.c.client, value=lots.c.first))
 
 
 def draw_lots(connection: Connection, task: Task) -> None:
@@ -367,8 +376,8 @@ def lots_of(connection: Connection, names: Collection[str]) -> dict[str, int]:
 PROMISED = 60.0
 # Reservations of a round that hold now; later than any promise is none, where a machine's clock differs.
 _STANDING = (reservations.c.round == bindparam("round")) & reservations.c.until.between(bindparam("now"), bindparam("last"))
-_AMONG_RESERVATIONS = Statement(select(reservations.c.client).where(_STANDING & _among(reservations.c.client)))
-_FORGET_RESERVATIONS = Statement(delete(reservations).where(_among(reservations.c.client)))
+_AMONG_RESERVATIONS = Statement(_found(reservations.c.client, _STANDING))
+_FORGET_RESERVATIONS = Statement(delete(reservations).where(reservations.c.client.in_(select(_given().c.value))))
 
 
 def reserve(connection: Connection, round_id: str, clients: Collection[str], now: float) -> None:
@@ -448,18 +457,14 @@ def blank_slots(task: Task) -> range:
 
 # A round, from its opening until nothing of it is left but who took part.
 
-# What is known of reports' senders and seals before they are taken, in one answer: a letter, a name or seal, and a kept report.
-_NO_BODY = cast(null(), LargeBinary)
+# What is known of reports' senders and seals before they are taken, in one answer: a name or seal, a kept report, and a letter.
+_IN_ROUND, _IS_SEALED = reports.c.round == bindparam("round"), seals.c.round == bindparam("round")
 _BEFORE = Statement(
     union_all(
-        select(literal_column("'a'"), taken_part.c.client, _NO_BODY).where(_HAS_ANSWERED),
-        select(literal_column("'d'"), lots.c.client, _NO_BODY).where(_IS_DRAWN),
-        select(literal_column("'s'"), seals.c.seal, _NO_BODY).where(
-            (seals.c.round == bindparam("round")) & _among(seals.c.seal, "seals")
-        ),
-        select(literal_column("'r'"), reports.c.client, reports.c.body).where(
-            (reports.c.round == bindparam("round")) & _among(reports.c.client)
-        ),
+        _HAS_ANSWERED.add_columns(literal_column("'a'")),
+        _IS_DRAWN.add_columns(literal_column("'d'")),
+        _found(seals.c.seal, _IS_SEALED, values="seals").add_columns(literal_column("'s'")),
+        _found(reports.c.client, _IN_ROUND, value=reports.c.body).add_columns(literal_column("'r'")),
     )
 )
 # One row alone is found: PostgreSQL would send the documents and batches of all blocks.
@@ -779,7 +784,7 @@ def _known_before(
     first, last = _lots_asked(task, task_round)
     about = {"round": task_round.batch, "slot": task.slot(task_round), "first": first, "last": last}
     found: dict[str, dict[str, bytes]] = {kind: {} for kind in "adsr"}
-    for kind, name, body in _BEFORE.rows(connection, names=list(names), seals=seals, **about):
+    for name, body, kind in _BEFORE.rows(connection, names=list(names), seals=seals, **about):
         found[kind][name] = body
     return set(found["a"]), set(found["d"]), set(found["s"]), found["r"]
 
