@@ -302,8 +302,7 @@ def test_long_reports_are_no_one_message_to_the_database(server, monkeypatch, tm
         batch, people, bodies = ["a"] * count, names[:count], [bytes([place]) * 1_000 for place in range(count)]
         added = {
             "taken_part": {"slot": batch, "client": people},
-            "reports": {"round": batch, "client": people, "body": bodies},
-            "seals": {"round": batch, "seal": people},
+            "reports": {"round": batch, "client": people, "seal": people, "body": bodies},
         }
         with store.begin() as connection, open(tmp_path / "messages", "w+b") as messages:
             driver = connection.connection.driver_connection.pgconn
@@ -316,7 +315,7 @@ def test_long_reports_are_no_one_message_to_the_database(server, monkeypatch, tm
             assert [bytes(row.body) for row in kept] == bodies
             assert connection.execute(rounds.select()).one().arrived == count
             assert 1_000 < max(lengths) < longest
-            for table in ("taken_part", "reports", "seals"):
+            for table in ("taken_part", "reports"):
                 connection.execute(SHUFFLER.tables[table].delete())
     store.close()
 
@@ -335,7 +334,7 @@ def test_a_report_is_as_much_work_however_many_came_before_it(server, make_world
     shuffler.store.close()
     store = world.store("shuffler")
     with store.begin() as connection:
-        tables = "('taken_part', 'reports', 'seals')"
+        tables = "('taken_part', 'reports')"
         by_index = f"SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname IN {tables}"
         one_by_one = f"SELECT sum(seq_tup_read) FROM pg_stat_user_tables WHERE relname IN {tables}"
         read = [connection.exec_driver_sql(query).scalar() for query in (by_index, one_by_one)]

@@ -89,7 +89,7 @@ def test_an_error_of_the_driver_is_that_of_every_other_statement(opened):
 
     def without_a_table() -> None:
         with shuffler.store.begin() as connection:
-            connection.exec_driver_sql("DROP TABLE seals")
+            connection.exec_driver_sql("DROP TABLE reports")
             taking._BEFORE.rows(connection, names=[], seals=[], slot="", first=1, last=1, round="")
 
     def of_nobody() -> None:

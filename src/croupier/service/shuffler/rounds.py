@@ -99,12 +99,15 @@ rounds = Table(
     Column("arrived", Integer),  # how many reports it has, or had
     Index("rounds_digest", "digest", unique=True),
 )
+# Reports of the present round. What they name is there: the round's row is locked when they come, and clients have taken part.
 reports = Table(
     "reports",
     SHUFFLER,
-    Column("round", ForeignKey("rounds.id"), primary_key=True),
-    Column("client", ForeignKey("clients.id"), primary_key=True),
+    Column("round", String, primary_key=True),
+    Column("client", String, primary_key=True),
+    Column("seal", String, nullable=False),  # the encapsulated key: none is taken twice
     Column("body", LargeBinary, nullable=False),
+    Index("reports_seal", "round", "seal", unique=True),
 )
 taken_part = Table(
     "taken_part",
@@ -135,9 +138,9 @@ lots = Table(
 checking = Table(
     "checking",
     SHUFFLER,
-    Column("round", ForeignKey("rounds.id"), primary_key=True),
+    Column("round", String, primary_key=True),
     Column("place", Integer, primary_key=True),
-    Column("client", ForeignKey("clients.id")),
+    Column("client", String),
     Column("body", LargeBinary, nullable=False),
 )
 # The batch that the analyzer checks, and its signed list of exclusions, which is taken once.
@@ -171,15 +174,6 @@ blank_tokens = Table(
     Column("requests", LargeBinary, nullable=False),
     Column("tokens", LargeBinary),
 )
-# Encapsulated keys of the reports of the present round: none is taken twice.
-seals = Table(
-    "seals",
-    SHUFFLER,
-    Column("round", ForeignKey("rounds.id"), primary_key=True),
-    Column("seal", String, primary_key=True),
-    sqlite_with_rowid=False,  # one tree of pages to write or search, not two
-)
-
 
 # Many values of a statement that is always the same: one parameter, where an `IN` of each would be compiled, bound and prepared
 # anew for every number of them. Each value is looked up by itself: PostgreSQL takes a table that it has not analyzed for nearly
@@ -271,9 +265,9 @@ def excluded_clients(store: Database) -> list[tuple[str, int]]:
 def forget_people(store: Database) -> None:
     """Delete what people sent, who took part and who was drawn, of a task that has ended; whose reports were left out stays."""
     with store.begin() as connection:
-        for table in (reports, checking, seals, reservations, taken_part, lots, unforwarded, blank_tokens):
+        connection.execute(update(rounds).values(batch=None))  # no report is taken and no batch made meanwhile
+        for table in (reports, checking, reservations, taken_part, lots, unforwarded, blank_tokens):
             connection.execute(delete(table))
-        connection.execute(update(rounds).values(batch=None))
         connection.execute(delete(clients).where(clients.c.id.not_in(select(excluded.c.client))))
     store.wipe()
 
@@ -458,12 +452,12 @@ def blank_slots(task: Task) -> range:
 # A round, from its opening until nothing of it is left but who took part.
 
 # What is known of reports' senders and seals before they are taken, in one answer: a name or seal, a kept report, and a letter.
-_IN_ROUND, _IS_SEALED = reports.c.round == bindparam("round"), seals.c.round == bindparam("round")
+_IN_ROUND = reports.c.round == bindparam("round")
 _BEFORE = Statement(
     union_all(
         _HAS_ANSWERED.add_columns(literal_column("'a'")),
         _IS_DRAWN.add_columns(literal_column("'d'")),
-        _found(seals.c.seal, _IS_SEALED, values="seals").add_columns(literal_column("'s'")),
+        _found(reports.c.seal, _IN_ROUND, values="seals").add_columns(literal_column("'s'")),
         _found(reports.c.client, _IN_ROUND, value=reports.c.body).add_columns(literal_column("'r'")),
     )
 )
@@ -473,9 +467,9 @@ _FIRST = Statement(select(rounds.c.id, rounds.c.document, rounds.c.batch, rounds
 _STATE_COLUMNS = select(rounds.c.state, rounds.c.arrived, rounds.c.opened).where(rounds.c.id == bindparam("round"))
 _STATE = Statement(_STATE_COLUMNS)
 _STATE_TO_CHANGE = Statement(_STATE_COLUMNS.with_for_update(key_share=True))  # what names the row may go on
-_TAKE = Additions(
-    (taken_part, reports, seals), update(rounds).where(rounds.c.id == bindparam("round")).values(arrived=bindparam("count"))
-)
+_THE_ROUND = update(rounds).where(rounds.c.id == bindparam("round"))
+_TAKE = Additions((taken_part, reports), _THE_ROUND.values(arrived=bindparam("count")))
+_HOLD = Additions((checking,), _THE_ROUND.values(state=bindparam("made"), batch=bindparam("made_batch")))
 
 
 class KnownRound(NamedTuple):
@@ -718,8 +712,12 @@ class Rounds:
             people, batch = [report.client for report in new], [task_round.batch] * len(new)
             added: dict[str, dict[str, Sequence[Any]]] = {
                 "taken_part": {"slot": [cover if covered and who not in real else slot for who in people], "client": people},
-                "reports": {"round": batch, "client": people, "body": [report.body for report in new]},
-                "seals": {"round": batch, "seal": [report.seal for report in new]},
+                "reports": {
+                    "round": batch,
+                    "client": people,
+                    "seal": [report.seal for report in new],
+                    "body": [report.body for report in new],
+                },
             }
             _TAKE.run(connection, added, round=task_round.batch, count=arrived)
             if task.patience is not None:
@@ -751,21 +749,20 @@ class Rounds:
         secret = transport.shuffler_secret(self._key, task_round.key, parsed[0].round)
         made, order = transport.batch(parsed, plan, SecureRandom(), secret)
         batch = made.to_bytes(self._key)
+        held: dict[str, Sequence[Any]] = dict.fromkeys(("round", "place", "client", "body"), ())
         if order is not None:  # in the order of the batch, until the analyzer has said which are left out
             people = [*[(row.client, bytes(row.body)) for row in rows], *[(None, blank.to_bytes()) for blank in fill]]
             in_order = [people[which] for which in order.tolist()]
-            held = [{"round": task_round.batch, "place": n, "client": who, "body": body} for n, (who, body) in enumerate(in_order)]
-            connection.execute(insert(checking), held)
+            names, bodies = [who for who, _ in in_order], [body for _, body in in_order]
+            held = {"round": [task_round.batch] * len(people), "place": list(range(len(people))), "client": names, "body": bodies}
             connection.execute(insert(commitments).values(round=task_round.batch, batch=sha256(batch)))
-        values = {"state": RoundState.MADE, "batch": batch}
-        connection.execute(update(rounds).where(rounds.c.id == task_round.batch).values(**values))
+        _HOLD.run(connection, {"checking": held}, round=task_round.batch, made=RoundState.MADE.value, made_batch=batch)
         connection.execute(insert(unforwarded).values(round=task_round.batch, since=now))
         connection.execute(delete(reports).where(here))
         connection.execute(delete(taken_part).where(taken_part.c.slot == cover_slot(task_round)))
         if task.enroller is not None and task.secret is not None:  # none is used again
             used = blank_tokens.c.slot == task.token_slot(task_round)
             connection.execute(update(blank_tokens).where(used).values(tokens=b""))
-        connection.execute(delete(seals).where(seals.c.round == task_round.batch))
         connection.execute(delete(reservations))
 
 
