@@ -215,7 +215,8 @@ def test_where_too_few_people_come_the_task_ends_and_nobodys_report_is_forwarded
         few = of_round(world, 1)[: lots_of(world).least_people - 1]
         assert few
         with role.store.begin() as connection:  # as if they had come
-            rows = [{"round": world.read(document).id, "client": world.names[user], "body": b"never read"} for user in few]
+            about = {"round": world.read(document).id, "body": b"never read"}
+            rows = [about | {"client": world.names[user], "seal": str(user)} for user in few]
             connection.execute(shuffler_tables.reports.insert(), rows)
         clock.now += SECRET.seconds
         role.close_late()

@@ -296,7 +296,10 @@ def test_of_a_report_that_a_shuffler_copies_one_is_counted(world):
         with shuffler.store.begin() as connection:  # a shuffler that does not keep the rules
             connection.execute(
                 shuffler_tables.reports.insert(),
-                [{"round": world.read(document).id, "client": world.names[user], "body": copied} for user in (7, 8)],
+                [
+                    {"round": world.read(document).id, "client": world.names[user], "seal": str(user), "body": copied}
+                    for user in (7, 8)
+                ],
             )
             connection.execute(shuffler_tables.rounds.update().values(arrived=9))
         shuffler.receive(world.names[9], world.report(9, document))

@@ -302,8 +302,7 @@ def test_long_reports_are_no_one_message_to_the_database(server, monkeypatch, tm
         batch, people, bodies = ["a"] * count, names[:count], [bytes([place]) * 1_000 for place in range(count)]
         added = {
             "taken_part": {"slot": batch, "client": people},
-            "reports": {"round": batch, "client": people, "body": bodies},
-            "seals": {"round": batch, "seal": people},
+            "reports": {"round": batch, "client": people, "seal": people, "body": bodies},
         }
         with store.begin() as connection, open(tmp_path / "messages", "w+b") as messages:
             driver = connection.connection.driver_connection.pgconn
@@ -316,9 +315,31 @@ def test_long_reports_are_no_one_message_to_the_database(server, monkeypatch, tm
             assert [bytes(row.body) for row in kept] == bodies
             assert connection.execute(rounds.select()).one().arrived == count
             assert 1_000 < max(lengths) < longest
-            for table in ("taken_part", "reports", "seals"):
+            for table in ("taken_part", "reports"):
                 connection.execute(SHUFFLER.tables[table].delete())
     store.close()
+
+
+@needs_postgres
+def test_a_report_is_as_much_work_however_many_came_before_it(server, make_world):
+    """In a database that was never analyzed, too, in which the planner takes every table for nearly empty."""
+    databases = {role: server(f"work{role}") for role in ("shuffler", "analyzer")}
+    users, together = 300, 20
+    world = make_world(users=users, databases=databases, interactivity="full", rounds=1)
+    shuffler, document = world.shuffler(), round_of(world)
+    shuffler.open(document)
+    reports = [(world.names[user], world.report(user, document)) for user in range(users - 1)]
+    for start in range(0, len(reports), together):
+        shuffler.receive_all(reports[start : start + together])
+    shuffler.store.close()
+    store = world.store("shuffler")
+    with store.begin() as connection:
+        tables = "('taken_part', 'reports')"
+        by_index = f"SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname IN {tables}"
+        one_by_one = f"SELECT sum(seq_tup_read) FROM pg_stat_user_tables WHERE relname IN {tables}"
+        read = [connection.exec_driver_sql(query).scalar() for query in (by_index, one_by_one)]
+        assert connection.exec_driver_sql("SELECT count(*) FROM reports").scalar() == users - 1
+    assert sum(read) < 3 * users, read  # 6 300 where every few reports read all of the round
 
 
 @needs_postgres

@@ -28,10 +28,13 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
+    Select,
     String,
     Table,
+    TableValuedAlias,
     bindparam,
     cast,
+    column,
     delete,
     func,
     insert,
@@ -96,12 +99,15 @@ rounds = Table(
     Column("arrived", Integer),  # how many reports it has, or had
     Index("rounds_digest", "digest", unique=True),
 )
+# Reports of the present round. What they name is there: the round's row is locked when they come, and clients have taken part.
 reports = Table(
     "reports",
     SHUFFLER,
-    Column("round", ForeignKey("rounds.id"), primary_key=True),
-    Column("client", ForeignKey("clients.id"), primary_key=True),
+    Column("round", String, primary_key=True),
+    Column("client", String, primary_key=True),
+    Column("seal", String, nullable=False),  # the encapsulated key: none is taken twice
     Column("body", LargeBinary, nullable=False),
+    Index("reports_seal", "round", "seal", unique=True),
 )
 taken_part = Table(
     "taken_part",
@@ -132,9 +138,9 @@ lots = Table(
 checking = Table(
     "checking",
     SHUFFLER,
-    Column("round", ForeignKey("rounds.id"), primary_key=True),
+    Column("round", String, primary_key=True),
     Column("place", Integer, primary_key=True),
-    Column("client", ForeignKey("clients.id")),
+    Column("client", String),
     Column("body", LargeBinary, nullable=False),
 )
 # The batch that the analyzer checks, and its signed list of exclusions, which is taken once.
@@ -168,41 +174,41 @@ blank_tokens = Table(
     Column("requests", LargeBinary, nullable=False),
     Column("tokens", LargeBinary),
 )
-# Encapsulated keys of the reports of the present round: none is taken twice.
-seals = Table(
-    "seals",
-    SHUFFLER,
-    Column("round", ForeignKey("rounds.id"), primary_key=True),
-    Column("seal", String, primary_key=True),
-    sqlite_with_rowid=False,  # one tree of pages to write or search, not two
-)
-
 
 # Many values of a statement that is always the same: one parameter, where an `IN` of each would be compiled, bound and prepared
-# anew for every number of them.
+# anew for every number of them. Each value is looked up by itself: PostgreSQL takes a table that it has not analyzed for nearly
+# empty, and would rather read all rows of a round for every few of them.
 
 
-class _Among(FunctionElement[Any]):
-    """Whether a column has one of the values of a list of texts (see `Statement`)."""
+class _Given(FunctionElement[Any]):
+    """The values of a list of texts (see `Statement`), as rows."""
 
-    name, inherit_cache = "among", True
-
-
-@compiles(_Among, "sqlite")
-def _among_by_sqlite(element: Any, compiler: Any, **options: Any) -> str:
-    column, names = (compiler.process(part, **options) for part in element.clauses)
-    return f"{column} IN (SELECT value FROM json_each({names}))"
+    name, inherit_cache = "given", True
 
 
-@compiles(_Among, "postgresql")
-def _among_by_postgresql(element: Any, compiler: Any, **options: Any) -> str:
-    column, names = (compiler.process(part, **options) for part in element.clauses)
-    return f"{column} = ANY({names})"
+@compiles(_Given, "sqlite")
+def _given_by_sqlite(element: Any, compiler: Any, **options: Any) -> str:
+    return f"json_each({compiler.process(element.clauses, **options)})"
 
 
-def _among(column: Column[Any], values: str = "names") -> ColumnElement[bool]:
-    """Whether a column has one of the values of this parameter."""
-    return _Among(column, bindparam(values, type_=ARRAY(String)))
+@compiles(_Given, "postgresql")
+def _given_by_postgresql(element: Any, compiler: Any, **options: Any) -> str:
+    return f"(SELECT unnest({compiler.process(element.clauses, **options)}) AS value)"
+
+
+def _given(values: str = "names") -> TableValuedAlias:
+    return _Given(bindparam(values, type_=ARRAY(String))).table_valued(column("value", String), name="given")
+
+
+_NOTHING = cast(null(), LargeBinary)
+
+
+def _found(key: Column[Any], *where: ColumnElement[bool], value: Column[Any] | None = None, values: str = "names") -> Select[Any]:
+    """The values of this parameter that a key has in a row that is as asked: at most one has each. With it a value of the row."""
+    given = _given(values)
+    query = select(key if value is None else value).where(key == given.c.value, *where)
+    row: Any = query.correlate(given).scalar_subquery()
+    return select(given.c.value, _NOTHING if value is None else row).where(row.is_not(None))
 
 
 # Who is enrolled.
@@ -228,7 +234,7 @@ def new_name() -> str:
     return secrets.token_hex(8)
 
 
-_AMONG_HASHES = Statement(select(clients.c.token_hash, clients.c.id).where(_among(clients.c.token_hash)))
+_AMONG_HASHES = Statement(_found(clients.c.token_hash, value=clients.c.id))
 
 
 def clients_of(store: Database, hashes: Collection[str]) -> dict[str, str]:
@@ -259,9 +265,9 @@ def excluded_clients(store: Database) -> list[tuple[str, int]]:
 def forget_people(store: Database) -> None:
     """Delete what people sent, who took part and who was drawn, of a task that has ended; whose reports were left out stays."""
     with store.begin() as connection:
-        for table in (reports, checking, seals, reservations, taken_part, lots, unforwarded, blank_tokens):
+        connection.execute(update(rounds).values(batch=None))  # no report is taken and no batch made meanwhile
+        for table in (reports, checking, reservations, taken_part, lots, unforwarded, blank_tokens):
             connection.execute(delete(table))
-        connection.execute(update(rounds).values(batch=None))
         connection.execute(delete(clients).where(clients.c.id.not_in(select(excluded.c.client))))
     store.wipe()
 
@@ -282,13 +288,10 @@ def clock_zero(store: Database, boot: str, now: float, since_boot: float) -> flo
 
 # Who is asked in which rounds, drawn by lot, and who has taken part.
 
-_HAS_ANSWERED = (taken_part.c.slot == bindparam("slot")) & _among(taken_part.c.client)
-_IS_DRAWN = (lots.c.first <= bindparam("last")) & (lots.c.last >= bindparam("first")) & _among(lots.c.client)
-_AMONG_ANSWERED, _AMONG_LOTS = (
-    Statement(select(taken_part.c.client).where(_HAS_ANSWERED)),
-    Statement(select(lots.c.client).where(_IS_DRAWN)),
-)
-_AMONG_ALL_LOTS = Statement(select(lots.c.client, lots.c.first).where(_among(lots.c.client)))
+_HAS_ANSWERED = _found(taken_part.c.client, taken_part.c.slot == bindparam("slot"))
+_IS_DRAWN = _found(lots.c.client, lots.c.first <= bindparam("last"), lots.c.last >= bindparam("first"))
+_AMONG_ANSWERED, _AMONG_LOTS = Statement(_HAS_ANSWERED), Statement(_IS_DRAWN)
+_AMONG_ALL_LOTS = Statement(_found(lots.c.client, value=lots.c.first))
 
 
 def draw_lots(connection: Connection, task: Task) -> None:
@@ -367,8 +370,8 @@ def lots_of(connection: Connection, names: Collection[str]) -> dict[str, int]:
 PROMISED = 60.0
 # Reservations of a round that hold now; later than any promise is none, where a machine's clock differs.
 _STANDING = (reservations.c.round == bindparam("round")) & reservations.c.until.between(bindparam("now"), bindparam("last"))
-_AMONG_RESERVATIONS = Statement(select(reservations.c.client).where(_STANDING & _among(reservations.c.client)))
-_FORGET_RESERVATIONS = Statement(delete(reservations).where(_among(reservations.c.client)))
+_AMONG_RESERVATIONS = Statement(_found(reservations.c.client, _STANDING))
+_FORGET_RESERVATIONS = Statement(delete(reservations).where(reservations.c.client.in_(select(_given().c.value))))
 
 
 def reserve(connection: Connection, round_id: str, clients: Collection[str], now: float) -> None:
@@ -448,18 +451,14 @@ def blank_slots(task: Task) -> range:
 
 # A round, from its opening until nothing of it is left but who took part.
 
-# What is known of reports' senders and seals before they are taken, in one answer: a letter, a name or seal, and a kept report.
-_NO_BODY = cast(null(), LargeBinary)
+# What is known of reports' senders and seals before they are taken, in one answer: a name or seal, a kept report, and a letter.
+_IN_ROUND = reports.c.round == bindparam("round")
 _BEFORE = Statement(
     union_all(
-        select(literal_column("'a'"), taken_part.c.client, _NO_BODY).where(_HAS_ANSWERED),
-        select(literal_column("'d'"), lots.c.client, _NO_BODY).where(_IS_DRAWN),
-        select(literal_column("'s'"), seals.c.seal, _NO_BODY).where(
-            (seals.c.round == bindparam("round")) & _among(seals.c.seal, "seals")
-        ),
-        select(literal_column("'r'"), reports.c.client, reports.c.body).where(
-            (reports.c.round == bindparam("round")) & _among(reports.c.client)
-        ),
+        _HAS_ANSWERED.add_columns(literal_column("'a'")),
+        _IS_DRAWN.add_columns(literal_column("'d'")),
+        _found(reports.c.seal, _IN_ROUND, values="seals").add_columns(literal_column("'s'")),
+        _found(reports.c.client, _IN_ROUND, value=reports.c.body).add_columns(literal_column("'r'")),
     )
 )
 # One row alone is found: PostgreSQL would send the documents and batches of all blocks.
@@ -468,9 +467,9 @@ _FIRST = Statement(select(rounds.c.id, rounds.c.document, rounds.c.batch, rounds
 _STATE_COLUMNS = select(rounds.c.state, rounds.c.arrived, rounds.c.opened).where(rounds.c.id == bindparam("round"))
 _STATE = Statement(_STATE_COLUMNS)
 _STATE_TO_CHANGE = Statement(_STATE_COLUMNS.with_for_update(key_share=True))  # what names the row may go on
-_TAKE = Additions(
-    (taken_part, reports, seals), update(rounds).where(rounds.c.id == bindparam("round")).values(arrived=bindparam("count"))
-)
+_THE_ROUND = update(rounds).where(rounds.c.id == bindparam("round"))
+_TAKE = Additions((taken_part, reports), _THE_ROUND.values(arrived=bindparam("count")))
+_HOLD = Additions((checking,), _THE_ROUND.values(state=bindparam("made"), batch=bindparam("made_batch")))
 
 
 class KnownRound(NamedTuple):
@@ -713,8 +712,12 @@ class Rounds:
             people, batch = [report.client for report in new], [task_round.batch] * len(new)
             added: dict[str, dict[str, Sequence[Any]]] = {
                 "taken_part": {"slot": [cover if covered and who not in real else slot for who in people], "client": people},
-                "reports": {"round": batch, "client": people, "body": [report.body for report in new]},
-                "seals": {"round": batch, "seal": [report.seal for report in new]},
+                "reports": {
+                    "round": batch,
+                    "client": people,
+                    "seal": [report.seal for report in new],
+                    "body": [report.body for report in new],
+                },
             }
             _TAKE.run(connection, added, round=task_round.batch, count=arrived)
             if task.patience is not None:
@@ -746,21 +749,20 @@ class Rounds:
         secret = transport.shuffler_secret(self._key, task_round.key, parsed[0].round)
         made, order = transport.batch(parsed, plan, SecureRandom(), secret)
         batch = made.to_bytes(self._key)
+        held: dict[str, Sequence[Any]] = dict.fromkeys(("round", "place", "client", "body"), ())
         if order is not None:  # in the order of the batch, until the analyzer has said which are left out
             people = [*[(row.client, bytes(row.body)) for row in rows], *[(None, blank.to_bytes()) for blank in fill]]
             in_order = [people[which] for which in order.tolist()]
-            held = [{"round": task_round.batch, "place": n, "client": who, "body": body} for n, (who, body) in enumerate(in_order)]
-            connection.execute(insert(checking), held)
+            names, bodies = [who for who, _ in in_order], [body for _, body in in_order]
+            held = {"round": [task_round.batch] * len(people), "place": list(range(len(people))), "client": names, "body": bodies}
             connection.execute(insert(commitments).values(round=task_round.batch, batch=sha256(batch)))
-        values = {"state": RoundState.MADE, "batch": batch}
-        connection.execute(update(rounds).where(rounds.c.id == task_round.batch).values(**values))
+        _HOLD.run(connection, {"checking": held}, round=task_round.batch, made=RoundState.MADE.value, made_batch=batch)
         connection.execute(insert(unforwarded).values(round=task_round.batch, since=now))
         connection.execute(delete(reports).where(here))
         connection.execute(delete(taken_part).where(taken_part.c.slot == cover_slot(task_round)))
         if task.enroller is not None and task.secret is not None:  # none is used again
             used = blank_tokens.c.slot == task.token_slot(task_round)
             connection.execute(update(blank_tokens).where(used).values(tokens=b""))
-        connection.execute(delete(seals).where(seals.c.round == task_round.batch))
         connection.execute(delete(reservations))
 
 
@@ -779,7 +781,7 @@ def _known_before(
     first, last = _lots_asked(task, task_round)
     about = {"round": task_round.batch, "slot": task.slot(task_round), "first": first, "last": last}
     found: dict[str, dict[str, bytes]] = {kind: {} for kind in "adsr"}
-    for kind, name, body in _BEFORE.rows(connection, names=list(names), seals=seals, **about):
+    for name, body, kind in _BEFORE.rows(connection, names=list(names), seals=seals, **about):
         found[kind][name] = body
     return set(found["a"]), set(found["d"]), set(found["s"]), found["r"]
 
