@@ -6,7 +6,10 @@ and added up in single precision, twice as fast; whatever comes of it is in doub
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,8 @@ from numpy.typing import DTypeLike, NDArray
 Floats = NDArray[np.float64]
 # Entries up to which einsum adds up a row in one piece, and that are brought to double precision at a time.
 _SHORT_ROW, _PIECE = 8192, 1 << 20
+# Entries that are turned at a time by numpy: few arrays of this size fit the processor's cache.
+_TURNED = 1 << 16
 # Sizes whose squares single precision can hold, and tell from 0; and how many of them it adds up to four digits, whatever they are.
 _SINGLE, _SINGLE_COLUMNS = (1e-10, 1e15), 1024
 
@@ -76,6 +81,90 @@ def _added_up(subscripts: str, rows: NDArray[Any], others: NDArray[Any]) -> Floa
         return np.asarray(np.einsum(subscripts, rows, others), dtype=np.float64)
     pairs = ((row, others if others.ndim == 1 else row) for row in rows)
     return np.array([np.einsum("j,j->", row, other) for row, other in pairs], dtype=np.float64)
+
+
+class ConstantBeside:
+    """Rows of numbers with one more column, the same number everywhere, that exists where `toarray` is called.
+
+    So that some rows at a time have it, and a table of all rows is not copied.
+    """
+
+    def __init__(self, rows: NDArray[Any], constant: float) -> None:
+        self.rows, self.constant, self.dtype = rows, constant, rows.dtype
+        self.shape: tuple[int, int] = (rows.shape[0], rows.shape[1] + 1)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, some: Any) -> ConstantBeside:
+        return ConstantBeside(self.rows[some], self.constant)
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        return self.toarray().astype(dtype or self.dtype, copy=False)
+
+    def toarray(self) -> NDArray[Any]:
+        """Make the rows, constant included."""
+        return np.hstack([self.rows, np.full((len(self), 1), self.constant, dtype=self.dtype)])
+
+
+def turned_rows(rows: NDArray[Any], turn: NDArray[Any]) -> NDArray[Any]:
+    """Compute what a matrix makes of each row, in the rows' precision: products added up in the order of the row's entries.
+
+    Compiled where numba has been loaded, to the same bits; entries that are 0 then take no time.
+    """
+    rows, columns = np.ascontiguousarray(rows), np.ascontiguousarray(turn.T, dtype=rows.dtype)
+    result = np.empty_like(rows)
+    compiled = _compiled_turn() if "numba" in sys.modules else None
+    if compiled is not None:
+        compiled(rows, columns, result)
+        return result
+    some = max(1, _TURNED // max(1, rows.shape[1]))
+    for first in range(0, len(rows), some):
+        entries = np.ascontiguousarray(rows[first : first + some].T)  # every operation runs along the rows
+        total, product = np.zeros_like(entries), np.empty_like(entries)
+        for entry, column in zip(entries, columns, strict=True):
+            total += np.multiply(column[:, np.newaxis], entry, out=product)
+        result[first : first + some] = total.T
+    return result
+
+
+def _turn(rows: Any, columns: Any, result: Any) -> None:
+    """The loops of `turned_rows` for numba: without what is 0, four entries of a row at a time, each operation rounded."""
+    size = rows.shape[1]
+    total, there = np.empty(size, rows.dtype), np.empty(size + 1, np.int64)
+    for i in range(len(rows)):
+        row, count = rows[i], 0
+        for j in range(size):
+            there[count] = j
+            count += row[j] != 0
+        total[:] = 0
+        for n in range(0, count // 4 * 4, 4):
+            a, b, c, d = there[n], there[n + 1], there[n + 2], there[n + 3]
+            of_a, of_b, of_c, of_d = columns[a], columns[b], columns[c], columns[d]
+            a_, b_, c_, d_ = row[a], row[b], row[c], row[d]
+            for k in range(size):
+                total[k] = total[k] + a_ * of_a[k] + b_ * of_b[k] + c_ * of_c[k] + d_ * of_d[k]
+        for n in range(count // 4 * 4, count):
+            entry, column = row[there[n]], columns[there[n]]
+            for k in range(size):
+                total[k] += entry * column[k]
+        result[i] = total
+
+
+@cache
+def _compiled_turn() -> Callable[..., None] | None:
+    """`_turn` by numba, tried in both precisions; None where it cannot be had."""
+    njit = sys.modules["numba"].njit
+    try:
+        try:
+            compiled: Any = njit(nogil=True, cache=True)(_turn)
+        except RuntimeError:  # no folder for the cache can be written
+            compiled = njit(nogil=True)(_turn)
+        for kind in (np.float32, np.float64):
+            compiled(np.ones((1, 1), kind), np.ones((1, 1), kind), np.ones((1, 1), kind))
+    except Exception:
+        return None
+    return compiled if hasattr(compiled, "signatures") else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse
 
 import croupier as cr
+from croupier.arithmetic import ConstantBeside
 from croupier.population import ArrayPopulation
 from croupier.population import _blocks as blocks
 from croupier.population.population import Batch, Order, Question
@@ -142,3 +143,20 @@ def test_a_missing_whole_number_in_an_arrow_column_changes_no_other():
         ArrayPopulation(np.zeros((1000, 1)), groups=pa.array([*names[:-1], last]), invalid="blank") for last in (names[-1], None)
     ]
     assert [population.users for population in people] == [1000, 999]
+
+
+@pytest.mark.parametrize("groups", [None, np.arange(500) % 60])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_a_constant_beside_rows_is_there_wherever_rows_are_taken(groups, kind):
+    rows = np.random.default_rng(0).normal(size=(500, 3)).astype(kind)
+    beside = ConstantBeside(rows, 0.25)
+    late, full = (ArrayPopulation(X, groups=groups) for X in (beside, np.column_stack([rows, np.full(500, 0.25, kind)])))
+    assert late.users == full.users
+    key = bytes(32)
+    assert late.prepare(lambda X, y: None, key) == full.prepare(lambda X, y: None, key)
+    plan = cr.plan_sum(epsilon=1.0, delta=1e-6, users=late.users, dim=4, norm=3.0)
+    question = Question(lambda X, y: X, Batch.everyone(late.users), plan, Secret.of_seed(1))
+    assert (late.answer(question).sum == full.answer(question).sum).all()
+    rows[3, 1] = np.nan
+    with pytest.raises(cr.ArgumentError, match="finite"):
+        ArrayPopulation(ConstantBeside(rows, 0.25))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, softmax
 
+from croupier import arithmetic
 from croupier.problem import Ball, CappedLogistic, CappedMultinomial, Huber, Logistic, Multinomial, Problem, Squared, Weighted
 from croupier.problem.problem import Coordinates, Recast
 from croupier.validation import ArgumentError
@@ -48,6 +49,22 @@ def test_a_row_is_mapped_by_itself_and_zeros_stay_zeros(coordinates, kind):
         assert np.array_equal(coordinates.rows(X[row : row + 1])[0], together[row])
         assert np.array_equal(coordinates.rows(X[row - 5 : row + 1])[-1] if row >= 5 else together[row], together[row])
     assert not coordinates.rows(np.zeros((2, 6), dtype=kind)).any()
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("columns", [1, 5, 55, 130])
+def test_rows_are_turned_to_the_same_bits_compiled_and_by_numpy(monkeypatch, kind, columns):
+    """As sums in the order of a row's entries, each rounded; zeros, which the compiled pass leaves out, change nothing."""
+    X = (RNG.normal(size=(700, columns)) * (RNG.random((700, columns)) < 0.4)).astype(kind)
+    turn = RNG.normal(size=(columns, columns)).astype(kind)
+    expected = np.zeros((700, columns), dtype=kind)
+    for j in range(columns):
+        expected += X[:, [j]] * turn[:, j]
+    pytest.importorskip("numba")  # loads it
+    for way in (arithmetic._compiled_turn(), None):
+        monkeypatch.setattr(arithmetic, "_compiled_turn", lambda way=way: way)
+        assert np.array_equal(arithmetic.turned_rows(X, turn), expected)
+        assert np.array_equal(arithmetic.turned_rows(np.asfortranarray(X), turn), expected)
 
 
 def test_coordinates_are_the_same_where_linear_algebra_differs_in_the_last_bits():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from croupier.privacy import ArgumentError, plan_sum
 from croupier.protocol import SeededRandom, VectorSum, sums
 from croupier.protocol import _fused as fused
 from croupier.protocol._randomizer import Randomizer
-from croupier.protocol._sparse import SparseVectors
+from croupier.protocol._sparse import SparseVectors, second_moments
 from croupier.statistics import Moments
 
 
@@ -103,6 +104,32 @@ def test_compiled_and_by_numpy_are_the_same_bits(monkeypatch, levels):
         assert (fused.entries_kernel(1) is None) == (patience > 0)
         found.append(vectors.encoded(0.9, levels, SeededRandom(levels)).ones)
     assert np.array_equal(*found)
+
+
+@pytest.mark.parametrize(("columns", "blocks"), [(3, 1), (3, 4), (12, 1), (30, 4), (55, 16)])
+def test_rotated_vectors_by_their_entries_are_the_same_bits_as_dense_ones(monkeypatch, columns, blocks):
+    """Rows with other numbers of entries, a row of zeros among them: compiled, by numpy, and the dense way by numpy."""
+    rng, dim = np.random.default_rng(columns), columns * (columns + 1) // 2
+    rows = rng.normal(size=(300, columns)) * (rng.random((300, columns)) < 0.3)
+    rows[7] = 0
+    plain = plan_sum(epsilon=1.0, delta=1e-6, users=300, dim=2)
+    padded = 1 << (dim - 1).bit_length()
+    plan = replace(plain, dim=dim, range=2 / math.sqrt(padded), blocks=blocks, levels=5, noise_bits=1, honest=0.1)
+    found, parts = [], []
+    for patience in (10**18, -1):
+        monkeypatch.setattr(fused, "PATIENCE", patience)
+        vectors = second_moments(rows)
+        assert isinstance(vectors, SparseVectors)
+        parts.append([part for pair in vectors.parts for part in pair])
+        for block in (0, blocks - 1):
+            found.append(Randomizer(plan, bytes(32), block).encoded(vectors, SeededRandom(block)).ones)
+    assert (fused._rotated_entries_kernel() is None) == (fused._products_kernel() is None) == (fused.kernel() is None)
+    monkeypatch.setattr(fused, "PATIENCE", 10**18)
+    for block in (0, blocks - 1):
+        found.append(Randomizer(plan, bytes(32), block).encoded(np.asarray(vectors), SeededRandom(block)).ones)
+    for other in (found[2:4], found[4:]):
+        assert np.array_equal(found[:2], other)
+    assert all(np.array_equal(*pair) for pair in zip(*parts, strict=True))
 
 
 def test_rows_of_a_sparse_matrix_are_made_dense_a_few_at_a_time_under_a_rotation(monkeypatch):

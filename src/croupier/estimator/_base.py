@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
 
+from ..arithmetic import ConstantBeside
 from ..optimizer.result import Round
 from ..population import ArrayPopulation, Population, Query
 from ..population.population import require_population
@@ -196,7 +197,8 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         ArgumentError
             If a public fact was not declared, or a record is not valid and `invalid` is "refuse".
         """
-        return self._declared(X.shape[1])._sent(X, y)
+        rows, targets = self._declared(X.shape[1])._sent(X, y)
+        return rows.toarray() if isinstance(rows, ConstantBeside) else rows, targets
 
     def plan(
         self,

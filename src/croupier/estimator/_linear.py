@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from ..arithmetic import ConstantBeside
 from ..optimizer import Result, Schedule, schedule
 from ..optimizer.result import Round
 from ..optimizer.training import prepared
@@ -80,7 +81,10 @@ class LinearModel(LinearRows):
             return X  # the problem scales long rows down itself: bit for bit what the optimizer does
         rows = clip_rows(X, self.feature_norm_)
         rows = rows if self.feature_norm_ == 1 else rows * (1 / self.feature_norm_)
-        return with_constant(rows, self.constant_) if self.constant_ else rows
+        if not self.constant_:
+            return rows
+        late = isinstance(rows, np.ndarray) and self.invalid != "blank"
+        return ConstantBeside(rows, self.constant_) if late else with_constant(rows, self.constant_)
 
     def _problem(self) -> Problem:
         loss = self._loss()

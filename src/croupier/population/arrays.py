@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arithmetic import ConstantBeside
 from ..protocol._encoding import require_finite
 from ..validation import ArgumentError, Found, RecordError, blanks, is_missing, name_of, numbers_or_nan, one_by_one
 from ._blocks import (
@@ -164,6 +165,8 @@ def _rows(X: Any, blank: bool) -> Any:
 
     Finite, but where there may be blanks.
     """
+    if isinstance(X, ConstantBeside):
+        return ConstantBeside(_rows(X.rows, blank), X.constant)
     sparse = hasattr(X, "tocsr")
     if sparse:
         array = X.tocsr()

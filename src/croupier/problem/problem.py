@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack, issparse
 
-from ..arithmetic import LinearVectors, in_single, row_dots, row_squares, single_tells
+from ..arithmetic import ConstantBeside, LinearVectors, in_single, row_dots, row_squares, single_tells, turned_rows
 from ..validation import ArgumentError, Found, RecordError, real
 from .custom import CustomProblem, fingerprint, is_known
 from .domains import Domain, Floats
@@ -121,8 +121,9 @@ def scaled_down(X: Any, long: NDArray[np.bool_], norm: float) -> Any:
 
 def with_constant(X: Any, constant: float) -> Any:
     """X with one more column, the same for everybody: the intercept's."""
-    column = np.full((X.shape[0], 1), constant, dtype=X.dtype)
-    return hstack([X, csr_array(column)], format="csr") if issparse(X) else np.hstack([X, column])
+    if not issparse(X):
+        return ConstantBeside(X, constant).toarray()
+    return hstack([X, csr_array(np.full((X.shape[0], 1), constant, dtype=X.dtype))], format="csr")
 
 
 def row_norms(X: Any) -> Floats:
@@ -683,7 +684,7 @@ class Coordinates:
         if self.centre is not None:
             rows = rows - np.outer(rows[:, -1] / rows.dtype.type(self.constant), self.centre.astype(rows.dtype))
         turn = self.turn.astype(rows.dtype)
-        return np.asarray(rows * turn if turn.ndim == 1 else np.einsum("ij,kj->ik", rows, turn))
+        return np.asarray(rows * turn) if turn.ndim == 1 else turned_rows(rows, turn)
 
     def weights(self, theta: Floats) -> Floats:
         """Return the weights of rows as they come whose scores are those of `theta` in these coordinates; one row per output."""

@@ -152,29 +152,99 @@ def add_entries(values, factors, places, half, drawn, ones, there):
 
 
 @_compiled
+def fill_products(rows, users, places, values):
+    """svec(x x') of these rows, which have equally many entries, by its entries: see `_sparse.second_moments`."""
+    columns = rows.shape[1]
+    there = np.empty(columns + 1, np.int64)
+    for i in range(users.size):
+        row, entries, at = rows[users[i]], 0, 0
+        for j in range(columns):
+            there[entries] = j
+            entries += row[j] != 0
+        for a in range(entries):
+            first = there[a]
+            start, factor = first * columns - first * (first + 1) // 2, np.sqrt(2.0) * row[first]
+            places[i, at], values[i, at] = start + first, row[first] * row[first]
+            for b in range(a + 1, entries):
+                places[i, at + b - a], values[i, at + b - a] = start + there[b], row[there[b]] * factor
+            at += entries - a
+
+
+@_compiled
 def add_rotated(rows, coefficients, factors, shift, signs, part, scale, box, limit, half, drawn, ones):
     """Add the rounded encodings of rotated vectors to `ones`; see `rotation.Rotation.turned` and `sampling.carry`.
 
-    `part` has the coordinates of a block, or none where there is one block; `half` is 256 g / 2.
+    Returns which entries have open ties, and their rests. `part` has the coordinates of a block, or none where there is one block;
+    `half` is 256 g / 2.
     """
-    users, padded, width = rows.shape[0], signs.size, ones.size
-    vector, turned, total = np.empty(padded), np.empty(width), np.empty(width, np.int32)
-    columns, rests, ties = np.empty(drawn.size // 64 + 64, np.int64), np.empty(drawn.size // 64 + 64), 0
-    for i in range(users):
-        _signed(rows[i], coefficients[i], factors[i], shift, signs, vector)
-        _transform(vector)
-        if part.size:
-            for j in range(width):
-                turned[j] = vector[part[j]] * scale
-            _shorten(turned, vector, limit)
-        else:
-            for j in range(width):
-                turned[j] = vector[j] * scale
-        if ties + width > columns.size:
-            columns, rests = _grown(columns, ties + width), _grown(rests, ties + width)
-        bytes_ = drawn[i * width : (i + 1) * width]
-        ties = _carry_rotated(turned, box, half, total, bytes_, ones, columns, rests, ties)
-    return columns[:ties], rests[:ties]
+    users, width, vector, turned = rows.shape[0], ones.size, np.empty(signs.size), np.empty(ones.size)
+    some, total, scaled, sums = _room(width)
+    tied, rests, ties = np.empty(drawn.size // 64 + 64, np.int64), np.empty(drawn.size // 64 + 64), 0
+    for first in range(0, users, some):
+        last = min(first + some, users)
+        for i in range(first, last):
+            _signed(rows[i], coefficients[i], factors[i], shift, signs, vector)
+            _transform(vector)
+            if part.size:
+                for j in range(width):
+                    turned[j] = vector[part[j]] * scale
+                _shorten(turned, vector, limit)
+            else:
+                for j in range(width):
+                    turned[j] = vector[j] * scale
+            at = (i - first) * width
+            _encode_rotated(turned, box, half, scaled[at : at + width], total[at : at + width])
+        bytes_ = drawn[first * width : last * width]
+        tied, rests, ties = _carry_rotated(total, scaled, bytes_, sums, first * width, tied, rests, ties)
+    for m in range(sums.size):
+        ones[m % width] += sums[m]
+    return tied[:ties], rests[:ties]
+
+
+@_compiled
+def add_rotated_entries(values, factors, places, dim, signs, part, scale, box, limit, half, drawn, ones):
+    """The same of vectors by their entries: one row of values and places per user.
+
+    What a block asks for of a transform is a small part, so its last three stages are done for that alone.
+    """
+    users, entries = values.shape
+    padded, width, vector, turned = signs.size, ones.size, np.empty(signs.size), np.empty(ones.size)
+    apart = 8 if part.size and padded >= 8 else 1  # entries that the last stages bring together, which stand together
+    group, bits = padded // apart - 1, _log2(padded // apart)
+    some, total, scaled, sums = _room(width)
+    tied, rests, ties = np.empty(drawn.size // 64 + 64, np.int64), np.empty(drawn.size // 64 + 64), 0
+    for first in range(0, users, some):
+        last = min(first + some, users)
+        for i in range(first, last):
+            vector[:] = 0.0
+            for n in range(entries):
+                place = places[i, n]
+                if place < dim:
+                    vector[(place & group) * apart + (place >> bits)] = values[i, n] * factors[i] * signs[place]
+            if apart == 1:
+                _transform(vector)
+                for j in range(width):
+                    turned[j] = vector[part[j] if part.size else j] * scale
+            else:
+                _later_stages(vector, apart)
+                _last_stages(vector, part, scale, turned)
+            if part.size:
+                _shorten(turned, vector, limit)
+            at = (i - first) * width
+            _encode_rotated(turned, box, half, scaled[at : at + width], total[at : at + width])
+        bytes_ = drawn[first * width : last * width]
+        tied, rests, ties = _carry_rotated(total, scaled, bytes_, sums, first * width, tied, rests, ties)
+    for m in range(sums.size):
+        ones[m % width] += sums[m]
+    return tied[:ties], rests[:ties]
+
+
+@_compiled
+def _room(width):
+    """How many users are worked on at a time, and room for their encodings and sums."""
+    rows_of_sums = _SIDE_BY_SIDE if width < _SHORT else 1
+    some = rows_of_sums * max(_PIECE // (rows_of_sums * width), 1)
+    return some, np.empty(some * width, np.int32), np.empty(some * width), np.zeros(rows_of_sums * width, np.int64)
 
 
 @_compiled
@@ -206,6 +276,13 @@ def _transform(vector):
             vector[i], vector[i + 1], vector[i + 2], vector[i + 3] = a + e, b + f, c + g, d + h
             vector[i + 4], vector[i + 5], vector[i + 6], vector[i + 7] = a - e, b - f, c - g, d - h
         half = 8
+    _later_stages(vector, half)
+
+
+@_compiled
+def _later_stages(vector, half):
+    """The stages from this one on: one, if their number is odd, then two in each pass."""
+    size = vector.size
     if _log2(size // half) % 2 == 1:
         for first in range(0, size, 2 * half):
             for j in range(first, first + half):
@@ -221,6 +298,18 @@ def _transform(vector):
                 e, f, g, h = a + b, a - b, c + d, c - d
                 one[j], two[j], three[j], four[j] = e + g, f + h, e - g, f - h
         half *= 4
+
+
+@_compiled
+def _last_stages(vector, part, scale, turned):
+    """The last three stages for the entries of a block: those that differ in their three leading bits alone stand together."""
+    group, bits = vector.size // 8 - 1, _log2(vector.size // 8)
+    for j in range(part.size):
+        first, place = 8 * (part[j] & group), part[j] >> bits
+        one, two, three = 1.0 - 2.0 * (place & 1), 1.0 - 2.0 * (place >> 1 & 1), 1.0 - 2.0 * (place >> 2)
+        a, b = vector[first] + one * vector[first + 1], vector[first + 2] + one * vector[first + 3]
+        c, d = vector[first + 4] + one * vector[first + 5], vector[first + 6] + one * vector[first + 7]
+        turned[j] = ((a + two * b) + three * (c + two * d)) * scale
 
 
 @_compiled
@@ -251,20 +340,28 @@ def _shorten(turned, scratch, limit):
 
 
 @_compiled
-def _carry_rotated(turned, box, half, total, drawn, ones, columns, rests, ties):
-    """Clip to the box, encode, round by a byte, add up; what a byte does not decide goes to `columns` and `rests`."""
+def _encode_rotated(turned, box, half, scaled, total):
+    """Clip to the box, and encode: 256 a, and rounded down."""
     for j in range(turned.size):
-        total[j] = np.int32((min(max(turned[j] / box, -1.0), 1.0) + 1.0) * half)
-    for j in range(turned.size):
-        carried = total[j] + np.int32(255) - np.int32(drawn[j])
-        drawn[j] = np.uint8(carried)
-        ones[j] += carried >> np.int32(8)
+        a = turned[j] / box
+        a = a if a > -1.0 else -1.0
+        a = a if a < 1.0 else 1.0
+        scaled[j] = (a + 1.0) * half
+        total[j] = np.int32(scaled[j])
+
+
+@_compiled
+def _carry_rotated(total, scaled, drawn, sums, start, tied, rests, ties):
+    """Round by a byte and add up; what a byte does not decide goes to `tied` and `rests`, which may have to grow."""
+    _carry(total, drawn, sums)
     places = np.empty(_full(drawn) + 1, np.int64)
-    for j in places[: _find_full(drawn, places)]:
-        scaled = (min(max(turned[j] / box, -1.0), 1.0) + 1.0) * half
-        columns[ties], rests[ties] = j, scaled - np.floor(scaled)
+    full = places[: _find_full(drawn, places)]
+    if ties + full.size >= tied.size:
+        tied, rests = _grown(tied, ties + full.size + 1), _grown(rests, ties + full.size + 1)
+    for place in full:
+        tied[ties], rests[ties] = start + place, scaled[place] - np.floor(scaled[place])
         ties += rests[ties] > 0
-    return ties
+    return tied, rests, ties
 
 
 @_compiled

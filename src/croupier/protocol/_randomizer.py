@@ -85,9 +85,10 @@ class Randomizer:
 
     def encoded(self, vectors: ArrayLike | LinearVectors | SparseVectors, random: RandomSource) -> Encoded:
         """Add up the users' rounded encodings, still without noise: for adding up pieces before `with_noise`, not for release."""
-        plain = self._rotation is None  # a rotated vector has no zeros left
-        if plain and isinstance(vectors, SparseVectors) and vectors.dim == self.plan.dim and vectors.usual(self.plan.norm):
-            return vectors.encoded(self.plan.norm, self.plan.levels, random)
+        if isinstance(vectors, SparseVectors) and vectors.dim == self.plan.dim and vectors.usual(self.plan.norm):
+            if self._rotation is None:
+                return vectors.encoded(self.plan.norm, self.plan.levels, random)
+            return self._rotated_entries(vectors, self._rotation, random)
         linear = as_linear(vectors, self.plan.dim)
         if self.plan.diameter is not None and linear.rows.dtype == np.float32:
             # lengths in single precision would scale neighbours by factors that differ in the fourth digit
@@ -102,6 +103,14 @@ class Randomizer:
             else:
                 ones += fused.added_rotated(unit, self.plan.levels, self._rotation, self.block, random)
         return Encoded(ones, len(linear))
+
+    def _rotated_entries(self, vectors: SparseVectors, rotation: Rotation, random: RandomSource) -> Encoded:
+        """The same for vectors by their entries, which have no zeros left once they are turned."""
+        ones = fused.added_rotated_entries(vectors, self.plan.levels, rotation, self.block, random)
+        if ones is None:
+            rows, alone = vectors.clipped_numbers(self.plan.norm), np.ones(len(vectors))
+            ones = self.added(UnitVectors(rows, alone[:, np.newaxis], alone, None), random)
+        return Encoded(ones, len(vectors))
 
     def encoded_zeros(self, users: int, random: RandomSource) -> Encoded:
         """Add up the encodings of zero vectors, still without noise: each coordinate is g/2, rounded by a fair coin if g is odd."""

@@ -7,8 +7,9 @@ have the law of the dense way, at the cost of the entries.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -71,13 +72,22 @@ class SparseVectors:
         return sum(len(columns) for columns, _ in self.parts)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[np.float64]:
-        entries, first = np.zeros(len(self) * self.dim + 1), 0  # the last one for those that are left out
-        for number, (columns, values) in enumerate(self.parts):
-            rows = np.arange(first, first := first + len(columns)) if self.users is None else self.users[number]
-            places = rows[:, np.newaxis] * self.dim + columns
+        dense = self._dense((users, columns, values) for users, (columns, values) in zip(self._owners(), self.parts, strict=True))
+        return dense.astype(dtype or np.float64, copy=False)
+
+    def _owners(self) -> Sequence[Integers]:
+        """Whose the rows of each part are."""
+        ends = np.cumsum([0, *(len(columns) for columns, _ in self.parts)])
+        return [np.arange(*pair) for pair in pairwise(ends)] if self.users is None else self.users
+
+    def _dense(self, parts: Iterable[tuple[Integers, Integers, Floats]]) -> Floats:
+        """All users' vectors, from whose the rows of each part are, and the columns and values of their entries."""
+        entries = np.zeros(len(self) * self.dim + 1)  # the last one for those that are left out
+        for users, columns, values in parts:
+            places = users[:, np.newaxis] * self.dim + columns
             places[columns == self.dim] = entries.size - 1
             entries[places] = values
-        return entries[:-1].reshape(len(self), self.dim).astype(dtype or np.float64, copy=False)
+        return entries[:-1].reshape(len(self), self.dim)
 
     def usual(self, norm: float) -> bool:
         """Tell whether all entries are finite and of a size whose squares can be held; others have to be dense vectors."""
@@ -85,24 +95,34 @@ class SparseVectors:
             small = all(-_USUAL[1] < values.min(initial=0.0) <= values.max(initial=0.0) < _USUAL[1] for _, values in self.parts)
         return small and _USUAL[0] < norm < _USUAL[1]
 
-    def encoded(self, norm: float, levels: int, random: RandomSource) -> Encoded:
-        """Clip the users' vectors to the norm, encode, round and add them up, still without noise: not for release."""
+    def clipped(self, norm: float) -> Iterator[tuple[Integers, Integers, Floats, Floats]]:
+        """Yield each part: users, columns, values, and what each user's values are multiplied by to lie in the unit ball."""
         if not self.usual(norm):
             raise ArgumentError("vectors", Found("is not finite, or huge"), "of a usual size", "Use dense vectors.")
-        ones, there = np.zeros(self.dim + 1, dtype=np.int64), np.zeros(self.dim + 1, dtype=np.int64)
         # as for dense vectors: more than the error of the length and of the operations that follow (encoding.py)
         slack = (self.dim + 16) * 2.0**-52
-        for columns, values in self.parts:
+        for users, (columns, values) in zip(self._owners(), self.parts, strict=True):
             longest = np.sqrt(row_squares(values) * (1 + slack))
-            factors, entries = 1 / np.maximum(norm, longest), np.ascontiguousarray(values.T)
-            places = np.ascontiguousarray(columns.T)
-            compiled = fused.entries_kernel(values.size)
+            yield users, np.ascontiguousarray(columns), np.ascontiguousarray(values), 1 / np.maximum(norm, longest)
+
+    def clipped_numbers(self, norm: float) -> Floats:
+        """All users' vectors in the unit ball."""
+        parts = self.clipped(norm)
+        return self._dense((users, columns, values * factors[:, np.newaxis]) for users, columns, values, factors in parts)
+
+    def encoded(self, norm: float, levels: int, random: RandomSource) -> Encoded:
+        """Clip the users' vectors to the norm, encode, round and add them up, still without noise: not for release."""
+        ones, there = np.zeros(self.dim + 1, dtype=np.int64), np.zeros(self.dim + 1, dtype=np.int64)
+        for _, columns, values, factors in self.clipped(norm):
+            # one row per entry, so that every operation below runs along the users
+            entries, places = np.ascontiguousarray(values.T), np.ascontiguousarray(columns.T)
+            compiled = fused.entries_kernel(entries.size)
             if compiled is None:
                 added, counted = _added(entries * factors, places.ravel(), levels, self.dim + 1, random)
                 ones += added
                 there += counted
             else:
-                drawn = random.draw_bytes(values.size)
+                drawn = random.draw_bytes(entries.size)
                 where, rest = compiled(entries, factors, places, levels / 2, drawn, ones, there)
                 np.add.at(ones, where[round_ties(random, rest)], 1)
         zeros = len(self) - there[: self.dim]
@@ -124,32 +144,37 @@ def second_moments(rows: Floats) -> Floats | SparseVectors:
 
     Its length is that of x, squared. By its entries where most of a row's are 0.
     """
-    columns = rows.shape[1]
-    there = rows != 0
+    rows = np.ascontiguousarray(rows, dtype=np.float64)
+    columns, there = rows.shape[1], rows != 0
     counts = there.sum(axis=1)
     if counts.size == 0 or float(counts.mean()) > columns / 2:
         first, second = np.triu_indices(columns)
         return rows[:, first] * rows[:, second] * np.where(first == second, 1.0, np.sqrt(2.0))
     users = [np.flatnonzero(counts == count) for count in np.unique(counts)]
-    return SparseVectors(
-        columns * (columns + 1) // 2, [_products(rows[some], there[some], int(counts[some[0]])) for some in users], users
-    )
+    parts = [_products(rows, there, some, int(counts[some[0]])) for some in users]
+    return SparseVectors(columns * (columns + 1) // 2, parts, users)
 
 
-def _products(rows: Floats, there: NDArray[np.bool_], entries: int) -> tuple[Integers, Floats]:
-    """Columns and values of svec(x x') of rows that have this many entries each."""
-    users, columns = rows.shape
+def _products(rows: Floats, there: NDArray[np.bool_], some: Integers, entries: int) -> tuple[Integers, Floats]:
+    """Columns and values of svec(x x') of some rows, which have this many entries each."""
+    users, columns = len(some), rows.shape[1]
+    shape = (users, entries * (entries + 1) // 2)
+    compiled = fused.products_kernel(users * shape[1])
+    if compiled is not None:
+        compiled(rows, some, products := np.empty(shape, dtype=np.int64), numbers := np.empty(shape))
+        return products, numbers
+    rows, there = rows[some], there[some]
     # one row per entry, so that every operation below runs along the users
     places = np.ascontiguousarray(np.nonzero(there)[1].reshape(users, entries).T)
     values = np.ascontiguousarray(rows[there].reshape(users, entries).T)
-    found = np.empty((entries * (entries + 1) // 2, users), dtype=np.int64)
+    found = np.empty(shape[::-1], dtype=np.int64)
     vectors, at = np.empty(found.shape), 0
     for i in range(entries):  # the products of the i-th entry with itself and those after it
         here = slice(at, at := at + entries - i)
         np.multiply(values[i:], np.sqrt(2.0) * values[i], out=vectors[here])
         np.multiply(values[i], values[i], out=vectors[here.start])
         np.add(places[i:], places[i] * columns - places[i] * (places[i] + 1) // 2, out=found[here])
-    return found.T, vectors.T
+    return np.ascontiguousarray(found.T), np.ascontiguousarray(vectors.T)
 
 
 def symmetric_matrix(entries: Floats) -> Floats:
