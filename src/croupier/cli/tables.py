@@ -190,7 +190,10 @@ def describe(
             raise ArgumentError("--range or --levels", undeclared, "given for every column", remedy)
         for reason in guesses.left_out:
             say(console, f"warning: column left out, {reason}", "yellow")
-        for line in guesses.lines():
+        told = (*source.names,) if guess is None else (*guesses.columns, guesses.user, *(leave_out or ()))
+        rest = [name for name in source.names if name not in told]
+        not_described = [f"Not described: {', '.join(rest)}."] if rest else []
+        for line in [*guesses.lines(), *not_described]:
             say(console if as_json else Console(), line)
         if dry_run:
             say(console, "Nobody was asked, and nothing was spent.")
