@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from croupier.cli.app import app
 from croupier.service.analyzer.task_file import FIELDS, QUERY_FIELDS, TaskFile
 from croupier.service.enroller import read_invitations
+from croupier.service.net.server import development_certificate
 from croupier.service.shuffler.role import hidden_among
 from croupier.table import Schema
 
@@ -354,6 +355,65 @@ def test_the_six_commands_take_two_parties_from_nothing_to_an_answer(tmp_path, m
     # six standard deviations of each of five counts: a false alarm in 10^8
     assert all(abs(said - count) <= 6 * figures["count_std"] + 1e-9 for said, count in zip(figures["counts"], true, strict=True))
     assert not (tmp_path / ".croupier" / "budget.json").exists()  # a rehearsal is on nobody's ledger
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/deploy.md"])
+def test_the_lines_for_real_hosts_run_as_printed(page, tmp_path, monkeypatch):
+    """But for hosts and ports, which are this machine's: both roles with certificates, and one of 200 people joins."""
+    lines = blocks((ROOT / page).read_text())
+    first = {
+        name: next(line for line in lines if line.startswith(name)) for name in ("croupier serve analyzer --task", "CROUPIER_TOKEN")
+    }
+    serve_analyzer, join = first.values()
+    serve_shuffler = next(line for line in lines if line.startswith("croupier serve shuffler") and "analyzer.example" in line)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for role in ("analyzer", "shuffler"):
+        (tmp_path / f"of-{role}").mkdir()
+        certificate, key = development_certificate(tmp_path / f"of-{role}")
+        certificate.rename(f"{role}.pem")
+        key.rename(f"{role}.key")
+    Path("all.pem").write_text(Path("analyzer.pem").read_text() + Path("shuffler.pem").read_text())
+    monkeypatch.setenv("SSL_CERT_FILE", "all.pem")
+    analyzer_key, key = (
+        CliRunner().invoke(app, ["serve", "key", "--dir", role]).output.strip() for role in ("analyzer", "shuffler")
+    )
+    Path("task.toml").write_text(f'{(EXAMPLES / "first.toml").read_text()}shuffler_key = "{key}"\n')
+    assert CliRunner().invoke(app, ["serve", "enrol", "--dir", "shuffler", "--clients", "200", "--output", "tokens"]).exit_code == 0
+    (mine, *others), (name, *ages) = Path("tokens").read_text().split(), (EXAMPLES / "first.csv").read_text().split()
+    Path("others").write_text("\n".join(others))
+    Path("others.csv").write_text("\n".join([name, *ages[1:]]) + "\n")
+    Path("me.csv").write_text(f"{name}\n{ages[0]}\n")
+    known = {" KEY": f" {analyzer_key}"}
+
+    def here(command: str) -> list[str]:
+        for word, value in known.items():
+            command = command.replace(word, value)
+        words = shlex.split(re.sub(r"--host 0\.0\.0\.0 --port \d+", "--host 127.0.0.1 --port 0", command))
+        assert not re.search(r"\.example|\bKEY\b", " ".join(words))
+        return words[words.index("croupier") + 1 :]
+
+    with ExitStack() as running:
+
+        def start(command: str) -> subprocess.Popen[str]:
+            program = [sys.executable, "-c", "from croupier.cli import main; main()", *here(command)]
+            log = running.enter_context(Path(f"log-{len(known)}").open("w"))
+            one = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=log, text=True)
+            running.callback(_stopped, one)
+            return one
+
+        known["https://analyzer.example:8802"] = start(serve_analyzer).stdout.readline().split()[-1]
+        known["https://shuffler.example:8801"] = start(serve_shuffler).stdout.readline().split()[-1]
+        for line in [line for line in lines if line.startswith("croupier doctor")]:
+            assert (done := CliRunner().invoke(app, here(line))).exit_code == 0, done.output
+        start("croupier join --rehearse others --data others.csv --shuffler https://shuffler.example:8801 --analyzer-key KEY")
+        done = CliRunner().invoke(app, here(join), env={"CROUPIER_TOKEN": mine})
+        assert done.exit_code == 0, (done.output, done.exception)
+        for _ in range(600):
+            if Path("answer.json").is_file():
+                break
+            time.sleep(0.1)
+    assert json.loads(Path("answer.json").read_text())["users"] == 200
 
 
 def _stopped(one: subprocess.Popen[str]) -> None:

@@ -195,6 +195,13 @@ def test_pages_stay_short():
     assert words["README"] <= 1_150
 
 
+def test_no_formula_is_read_as_a_tag():
+    """`<x, z>` in a page's text is an unknown element: browsers show nothing in its place."""
+    for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        text = re.sub(r"```.*?```|^    .*?$|`[^`\n]*`|\$[^$\n]*\$", "", path.read_text(), flags=re.S | re.M)
+        assert set(re.findall(r"<(?!!--)/?([^\W\d]\w*)", text)) <= {"details", "summary"}, path.name
+
+
 def test_badges_and_citation_say_what_the_package_says():
     package = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     versions = re.findall(r"Python :: (3\.\d+)", " ".join(package["classifiers"]))

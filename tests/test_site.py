@@ -86,6 +86,11 @@ def test_site_builds_without_a_warning_and_asks_nobody(tmp_path):
     for written in (tmp_path / "site").rglob("index.html"):
         loaded = re.findall(r"<(?:script|link|img)[^>]*(?:src|href)=\"?(https?://[^\"> ]+)", written.read_text())
         assert not loaded, written
+        for emphasised in re.findall(
+            r"<em>(.*?)</em>", written.read_text(), flags=re.S
+        ):  # `_` and `*` of a formula are not emphasis
+            assert not re.search(r"^\W|=|&[lg]t;", emphasised), (written, emphasised)
+            assert emphasised.count("(") == emphasised.count(")"), (written, emphasised)
     notation = (tmp_path / "site" / "deviations" / "index.html").read_text()
     assert "<math" in notation
     assert "$" not in re.sub(r"<script.*?</script>", "", notation, flags=re.S)

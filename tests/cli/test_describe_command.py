@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -188,3 +189,11 @@ def test_a_file_of_a_header_alone_is_named_in_a_sentence(tmp_path):
     done = croupier("describe", str(tmp_path / "people.csv"), "--epsilon", "1", "--as-numbers")
     assert done.returncode == 2
     assert "people.csv has 0 people to ask; it must be a file with at least two." in " ".join(done.stderr.split())
+
+
+def test_columns_that_a_guess_leaves_out_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("people.csv").write_text("id,age,town\n" + "7,40,Ulm\n" * 10)
+    Path("guess.toml").write_text("[columns.age]\nlow = 0\nhigh = 99\n")
+    for more, named in (((), "Not described: id, town."), (("--leave-out", "id"), "Not described: town.")):
+        assert named in croupier("describe", "people.csv", "--epsilon", "1", "--guess", "guess.toml", "--dry-run", *more).stdout

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -160,3 +162,12 @@ def test_a_checkpoint_that_is_something_else_is_refused(folder):
     for other in ("model.json", "facts.toml"):
         assert "a separate file" in refused("fit", "csv", "--schema", "facts.toml", "-o", "model.json", "--checkpoint", other)
     assert (folder / "facts.toml").exists()
+
+
+def test_the_line_of_the_page_for_one_machine_runs_as_printed(folder):
+    page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
+    (line,) = (line for line in page.splitlines() if line.startswith("    croupier fit") and "--address" not in line)
+    (folder / "facts.toml").rename("schema.toml")
+    (folder / "parquet").rename("data")
+    croupier(*shlex.split(line, comments=True)[1:])
+    assert learned(folder / "model.json")

@@ -78,7 +78,8 @@ def test_with_epsilon_it_is_private_has_error_bars_and_is_charged(folder):
     [
         (["--epsilon", "0"], "--epsilon = 0.0"),
         (["--delta", "1e-7"], "--delta = 1e-07"),
-        (["--account", "a.jsonl"], "--account"),
+        (["--account", "a.jsonl"], "--account = a.jsonl has no meaning without --epsilon"),
+        (["--honest", "0.5"], "--honest = 0.5 has no meaning without --epsilon"),
         (["--epsilon", "1", "--delta", "0.5"], "--delta = 0.5"),
     ],
 )

@@ -258,7 +258,7 @@ def test_data_declared_public_is_said_loudly_and_remembered(folder):
     assert "except for the schema (ranges, levels, classes) taken from the data" in out
     assert "NOT COVERED" in croupier("show", "model.json")[0]
     assert TableModel.load(folder / "model.json").estimator.read_off_data_
-    assert "left out with --schema" in refused(*arguments, "--schema", "facts.toml", "--force")
+    assert "contradicts --schema" in refused(*arguments, "--schema", "facts.toml", "--force")
     assert "--target" in refused("fit", "people.csv", "--data-is-public", "--force")
 
 

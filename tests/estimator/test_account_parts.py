@@ -47,8 +47,8 @@ def test_the_two_sides_of_a_split_are_the_worse_of_both():
     assert first < account.spent(part=REST) == account.spent() < alone.spent()
     assert account.spent() == charged((WEAKER, None)).spent()
     text = str(account)
-    assert "1 of the fits on the 1,003 people set aside by split 00000000" in text
-    assert "1 of the fits on the other 8,997 people" in text
+    assert "the 1,003 people set aside by split 00000000 (1 fit)" in text
+    assert "the other 8,997 people of split 00000000 (1 fit)" in text
     figures = account.to_dict()
     assert [part["side"] for part in figures["parts"]] == ["aside", "rest"]
     assert figures["parts"][0]["epsilon"] == first
@@ -251,8 +251,8 @@ def test_a_described_schema_and_its_fit_are_counted_on_two_parts(tmp_path, names
     assert shown.exit_code == 0
     text = " ".join(shown.stdout.split())
     assert "1. Summaries" in text
-    assert "counted on the other" in text
-    assert "nobody is on both sides of a split" in text
+    assert "counts for the other" in text
+    assert "Nobody is on both sides of a split" in text
     parts = json.loads(CliRunner().invoke(app, ["show", str(account.path), "--json"]).stdout)["parts"]
     assert [part["side"] for part in parts] == ["aside", "rest"]
 
@@ -329,6 +329,6 @@ def test_with_a_limit_each_side_is_said_to_have_used_of_it():
     assert account.spent(part=ASIDE) > 1.25 > account.spent(part=REST)
     used = [part["used_of_mu_squared"] for part in account.to_dict()["parts"]]
     assert used[0] == pytest.approx(2 * used[1])
-    assert f"set aside by split 00000000, who used {round_up(used[0])} of its mu^2" in str(account)
-    assert f"8,997 people of split 00000000, who used {round_up(used[1])} of its mu^2" in str(account)
+    assert f"set aside by split 00000000 (2 fits) used {round_up(used[0])} of its mu^2" in str(account)
+    assert f"8,997 people of split 00000000 (1 fit) used {round_up(used[1])} of its mu^2" in str(account)
     assert re.findall("epsilon = [0-9.]+", str(account)) == ["epsilon = 1.25"]

@@ -145,12 +145,12 @@ def consumed(path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a,b\n1,x\n2,y\n3", ["row 3", "1 values", "a line of 2", "truncated"]),
+        ("a,b\n1,x\n2,y\n3", ["row 3", "1 values", "should be 2", "truncated"]),
         ('a,b\n1,x\n2,"y', ["row 2", "quoted value over several lines", "truncated"]),
         ('a,b\n1,"x\n2,y\n3,z\n', ["row 1", "quoted value over several lines", "Parquet"]),
         ('a,b\n1,"x\n2,y"\n3,z\n', ["row 1", "quoted value over several lines", "Parquet"]),
         ("a,b\n1,x\nmany,y\n", ["row 2, column 'a'", "'many'", "a number", "--decimal ,"]),
-        ("", ["empty file"]),
+        ("", ["file is empty"]),
         ("a,c\n1,x\n", ["column 'b' is missing from", "'a', 'c'"]),
         ("a,b,b\n1,x,y\n", ["column 'b' is in", "more than once"]),
         ("a,b\n1,\udcff\n", ["column 'b'", "not UTF-8", "--encoding"]),

@@ -115,7 +115,7 @@ def plan(
         "diameter": diameter,
     }
     if output is not None and not prove:
-        raise ArgumentError("-o", str(output), "left out without --prove", "Add --prove: -o is the file for its certificate.")
+        raise ArgumentError("-o", Found("needs --prove"), "left out without it", "Add --prove: -o is the file for its certificate.")
     if prove and (compare or lots is not None):
         found, remedy = Found("goes with neither --compare nor --lots"), "It proves a single plan: drop the other option."
         raise ArgumentError("--prove", found, "given without them", remedy)

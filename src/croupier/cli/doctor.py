@@ -127,7 +127,7 @@ def _trusted(files: list[Path]) -> ssl.SSLContext:
 
 def _print(findings: list[Symptom]) -> None:
     console = Console()
-    table = Table("role", "looked at", "", "seen", box=None, pad_edge=False)
+    table = Table("role", "check", "", "result", box=None, pad_edge=False)
     for finding in findings:
         table.add_row(finding.role, finding.looked_at, Text(finding.state, style=_MARKS[finding.state]), Text(finding.seen))
     console.print(table)

@@ -137,7 +137,7 @@ def fit(
         "data_is_public": data_is_public,
         "invalid": invalid,
     }
-    interactivity = one_of("interactivity", interactivity, ("sequential", "full"), "'full' is more accurate and sends more bits.")
+    interactivity = one_of("--interactivity", interactivity, ("sequential", "full"), "'full' asks everybody in every round.")
     of_rounds = {"interactivity": interactivity, "lots": lots, "rule": rule, "rounds": rounds, "radius": radius}
     parameters |= _of_rounds(task, **of_rounds, max_inflation=max_inflation)
     parameters |= _only_for(task, "quantile", quantile=quantile)
@@ -150,6 +150,9 @@ def fit(
         "task",
         "epsilon",
         "honest",
+        "lots",
+        "rule",
+        "invalid",
         "radius",
         "checkpoint",
         "rounds",
@@ -197,7 +200,7 @@ def _facts(
     """The schema: from its file, or from data that is declared to be public."""
     if path is not None and data_is_public:
         remedy = "The schema states the public facts; remove --data-is-public."
-        raise ArgumentError("--data-is-public", True, "left out with --schema", remedy)
+        raise ArgumentError("--data-is-public", Found("contradicts --schema"), "left out beside it", remedy)
     if path is not None:
         facts = Schema.load(path).with_user(user)
         if target not in (None, facts.target.column):
@@ -251,8 +254,8 @@ def _only_for(task: str | None, *needed: str, **option: Any) -> dict[str, Any]:
         raise ArgumentError(
             f"--{name.replace('_', '-')}",
             value,
-            f"left out unless --task is {tasks}",
-            f"Add --task {tasks} if it suits the target.",
+            f"left out, except with --task {tasks}",
+            f"Remove it, or add --task {tasks} if it suits the target.",
         )
     return option
 

@@ -29,7 +29,7 @@ from ..table._encode import Encoder
 from ..table._read import Dialect, Source
 from ..table.apply import evaluate_privately, prediction_columns, read_table
 from ..table.model import INTERVALS
-from ..validation import ArgumentError
+from ..validation import ArgumentError, Found
 from .fit import model_figures
 from .terminal import Decimal, Encoding, Sep, Shown, check_output, messages, named_as_options, say, warnings_said
 
@@ -126,11 +126,10 @@ def evaluate(
             say(Console(), f"{table_model.task} of {table_model.schema.target.column!r}")
             typer.echo(str(scores))
         return
-    if delta is not None or account is not None:
-        name = "--delta" if delta is not None else "--account"
-        raise ArgumentError(
-            name, delta or str(account), "left out without --epsilon", "Add --epsilon: without it the scores are not private."
-        )
+    for name, given, default in (("--delta", delta, None), ("--account", account, None), ("--honest", honest, 1.0)):
+        if given != default:
+            found = Found(f"= {given} has no meaning without --epsilon")
+            raise ArgumentError(name, found, "left out", "Add --epsilon: without it the scores are not private.")
     comparison = evaluate_table(table_model, source, watcher=watcher)
     if as_json:
         plain = {"rows": comparison.rows} | comparison.scores
@@ -206,11 +205,13 @@ def _check_options(data: Path | None, data_is_public: bool, sweep: bool) -> None
         raise ArgumentError("--data", str(data), "declared public by --data-is-public", remedy)
     if data is None and (data_is_public or sweep):
         name = "--sweep" if sweep else "--data-is-public"
-        raise ArgumentError(name, True, "left out without --data", "Name a public file with --data, or remove the option.")
+        raise ArgumentError(name, Found("needs --data"), "left out without it", "Name a public file with --data.")
 
 
 def load_any(path: Path) -> tuple[Any, Schema | None]:
     """The estimator in a file, and its schema if croupier fit wrote it."""
+    if is_account(path):
+        raise ArgumentError("MODEL", Found(f"names an account, {str(path)!r}"), "a model", f"croupier show {path} explains it.")
     try:
         return load_model(path), None
     except (ArgumentError, OSError, UnicodeDecodeError) as problem:
@@ -233,7 +234,7 @@ def _records(schema: Schema, source: Source, console: Console) -> tuple[NDArray[
 
 def show(
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="File from croupier fit or an estimator's save(), or an --account file.")
+        Path, typer.Argument(metavar="FILE", help="A model, from croupier fit or an estimator's save(), or an --account file.")
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
@@ -268,12 +269,12 @@ def _show_account(account: PrivacyAccount, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(account.to_dict(), indent=2))
         return
-    say(Console(), "Each fit alone:")
+    say(Console(), "Each release alone:")
     for number, spent in enumerate(account.fits, start=1):
         whom = "everybody" if spent.part is None else str(spent.part)
         promise = "NOT PRIVATE" if spent.guarantee is None else certified_line(spent.guarantee, delta=account.delta)
-        say(Console(), f"{number}. {spent.what}, {spent.users:,} users ({spent.unit}), counted on {whom}: {promise}")
-    say(Console(), f"All of them together: {account}")
+        say(Console(), f"{number}. {spent.what}, {spent.users:,} users (one per {spent.unit}), counts for {whom}: {promise}")
+    say(Console(), f"In all: {account}")
 
 
 def _show_estimator(estimator: Any, as_json: bool) -> None:

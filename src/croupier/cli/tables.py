@@ -76,7 +76,7 @@ def example(
         "guess.toml": _GUESS.encode(),
     }
     for name in files:
-        check_output(folder / name, force)
+        check_output(folder / name, force, "FOLDER")
     for name, content in files.items():
         write_whole(folder / name, content)
     said = f"{_PEOPLE:,} synthetic people are in {folder / 'people.csv'}, {_OTHERS:,} others in {folder / 'new.csv'}."
@@ -190,7 +190,10 @@ def describe(
             raise ArgumentError("--range or --levels", undeclared, "given for every column", remedy)
         for reason in guesses.left_out:
             say(console, f"warning: column left out, {reason}", "yellow")
-        for line in guesses.lines():
+        told = (*source.names,) if guess is None else (*guesses.columns, guesses.user, *(leave_out or ()))
+        rest = [name for name in source.names if name not in told]
+        not_described = [f"Not described: {', '.join(rest)}."] if rest else []
+        for line in [*guesses.lines(), *not_described]:
             say(console if as_json else Console(), line)
         if dry_run:
             say(console, "Nobody was asked, and nothing was spent.")
@@ -256,7 +259,7 @@ def _tell(description: Description, page: Path | None) -> None:
         say(console, f"{name}: {line}", "yellow")
     if description.aside is not None:
         by = "name" if description.of is None else "position in the file"
-        say(console, f"They were chosen by {by}. The others have spent nothing: a fit with this schema asks only them.")
+        say(console, f"They were chosen by {by}. A fit with this schema asks only the others, who have spent nothing.")
     if page is not None:
         say(console, f"Page: {page}. Open it in a browser; it is one self-contained file.")
 
@@ -312,7 +315,7 @@ def table(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="CSV or Parquet, a file or a folder of them.")],
     columns: Annotated[list[str], typer.Option("--columns", help="One to three columns; with --by, one column of numbers.")],
     epsilon: Annotated[float, typer.Option(help="Privacy loss of each person asked.")],
-    more: Annotated[list[str] | None, typer.Argument(metavar="[COLUMN]...", help="Further columns.")] = None,
+    more: Annotated[list[str] | None, typer.Argument(metavar="COLUMN", help="Further columns.")] = None,
     delta: Annotated[float | None, typer.Option(help="Default: 1e-6, or 0.1 / users if that is less.")] = None,
     by: Annotated[list[str] | None, typer.Option("--by", help="Column whose values define the groups; repeatable.")] = None,
     schema: Annotated[Path | None, typer.Option(help="Schema file with the levels and ranges of the columns.")] = None,

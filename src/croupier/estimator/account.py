@@ -257,10 +257,11 @@ def parts_text(account: PrivacyAccount) -> str:
         for part in (split, split.other):
             used = limit and cap_usage(limit, account.fits, part)
             spent = use_text(used) if used else f"have {epsilon_text(account.spent(part))} at delta = {round_up(account.delta)}"
-            lines.append(f"{len(asked[part.side]) or 'none'} of the fits on {part}, who {spent}")
-    lines += [f"{len(everybody)} on everybody"] if everybody else []
+            fits = "1 fit" if len(asked[part.side]) == 1 else f"{len(asked[part.side]) or 'no'} fits"
+            lines.append(f"{part} ({fits}) {spent}")
+    lines += [f"fits on everybody: {len(everybody)}"] if everybody else []
     lines += ["different splits overlap, so they are added up"] if len(splits) > 1 else []
-    return f". People were set aside, and nobody is on both sides of a split: {'; '.join(lines)}"
+    return f". Nobody is on both sides of a split: {'; '.join(lines)}"
 
 
 def figures(account: PrivacyAccount) -> dict[str, Any]:

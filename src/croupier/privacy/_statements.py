@@ -96,7 +96,7 @@ _MANY_RESPONSES = 1000
 _ROUND_UP = 1 + 1e-12
 
 SCALE = "1 is a strong promise, 4 a moderate one"
-IN_GENERAL = "What the model says about people in general, it may say about that person too: that is what it is for."
+IN_GENERAL = "The model does say things about people in general, perhaps also about that person."
 SHUFFLER = (
     "It enrols only real people, each of them once. It mixes the messages of a round before the analyzer sees them, withholds a "
     "round with fewer people than planned, and does not reveal who sent what. A shuffler that colludes with the analyzer, or "
@@ -206,16 +206,16 @@ class PromiseWords:
         size = "little" if self.claim.guess < 0.65 else "a limited"
         makes = f"makes {size} difference" if self.kept else f"would make {size} difference, with secure randomness,"
         return (
-            f"Whether your record says one thing or another {makes} to what anybody can see of this {self.release}, or of "
-            f"everything that the analyzer saw while it was made."
+            f"Changing your record {makes} to what anyone can see of this {self.release}, or of everything that the analyzer "
+            f"saw while it was made."
         )
 
     @property
     def meaning(self) -> str:
         """What epsilon and delta say of conclusions."""
         return (
-            f"For anyone who sees the {self.release}, or everything that the analyzer saw while it was made, exchanging one "
-            f"person's data for {_other(self.neighbours)} changes the probability of whatever they conclude by a factor of at most "
+            f"Exchanging one person's data for {_other(self.neighbours)} changes the probability of any conclusion from the "
+            f"{self.release}, or from everything that the analyzer saw while it was made, by a factor of at most "
             f"{self.claim.factor} (e^epsilon), except with probability {round_up(self.claim.delta)} (delta), "
             f"{one_in(self.claim.delta)}."
         )
@@ -224,16 +224,17 @@ class PromiseWords:
     def guess(self) -> str:
         """What an attacker can guess who knows all the others."""
         replaced = self.neighbours == "replace-one"
-        question = "which of two records was a person's" if replaced else "whether a person's record was used"
+        records = "which of two equally likely records was a person's"
+        question = records if replaced else "whether a person's record was used, which is as likely as not,"
         return (
-            f"An attacker who knows everybody else's data and has to guess {question}, both being equally likely beforehand, is "
-            f"right at most {self.claim.best_guess} of the time. Tossing a coin is right 50 % of the time."
+            f"An attacker who knows everybody else's data and guesses {question} is right at most {self.claim.best_guess} of the "
+            f"time. A coin toss is right 50 % of the time."
         )
 
     @property
     def crowd(self) -> str:
         """The honest people that are counted on."""
-        everyone, lies = crowd(self.honest), f"Lies about their data spoil the {self.release}, and nobody's privacy."
+        everyone, lies = crowd(self.honest), f"Lies about their data harm the {self.release}, but nobody's privacy."
         return f"{everyone[0].upper()}{everyone[1:]} add the noise that they should. {lies}"
 
 

@@ -496,7 +496,7 @@ def _training(shown: _Shown, comparison: Comparison | None) -> str:
     figures = [gradient_figure(shown.result), distance_figure(shown.result, shown.radius)]
     if comparison is not None and comparison.course:
         figures.append(course_figure(comparison))
-    which = "The first two are" if len(figures) > 2 else "Both are"
+    which = "The first two figures are" if len(figures) > 2 else "Both figures are"
     covered = ", which the promise covers" if shown.guarantee else ""
     return f"<h2>How training went</h2>\n<p>{which} drawn from what the analyzer saw{covered}.</p>\n" + "\n".join(figures)
 

@@ -170,7 +170,7 @@ class Engine:
             raise ArgumentError("user_column", encoder.schema.user, allowed, remedy)
         blocks = BlockPopulation(_blocks(source, encoder, maker), keep=True)
         if self.workers is None and len(blocks.shard.placed) == 1:
-            text = "one CSV file, or one small Parquet file, is one block: one worker has all the work"
+            text = "one CSV file, or one small Parquet file, is one block, so one worker does all the work"
             warnings.warn(text, TableWarning, stacklevel=3)
         with watcher.waiting("starting Ray"):
             people = RayPopulation(blocks, workers=self.workers, address=self.address)

@@ -107,7 +107,7 @@ def broken(file: Path, problem: Exception, names: Sequence[str] = (), dialect: D
         remedy = _DATE if dated else _DECIMAL[dialect.decimal] if number else _MEND
         return FileRecordError(place, value[2] or "a value", "a number" if number else f"a {value[1]}", remedy, public)
     if "Empty CSV" in text:
-        return FileError(place, "an empty file", "one with a line of column names", _MEND)
+        return FileError(place, "the file is empty", "a table whose first line has the names of its columns", _MEND)
     if "magic bytes" in text or "Truncated" in text or "orrupt" in text or "EOF" in text or "end of stream" in text:
         return FileError(place, text.split(". ", maxsplit=1)[0], "a complete file; it may be truncated", _MEND)
     return FileRecordError(place, text.splitlines()[0], "part of a readable file", _MEND, public)
@@ -152,7 +152,7 @@ def _other_length(file: Path, place: str, expected: int, found: int, names: Sequ
         remedy = f"They seem to be separated by {shown(other)}: add --sep {shown(other)}; nobody was asked."
         return FileError(place, f"{found} values under a header of one", "as many as the header has", remedy)
     if found < expected:
-        return FileError(place, f"{found} values", f"a line of {expected}; the file may be truncated", _MEND)
+        return FileError(place, f"the line has {found} values", f"{expected}, as in the header; the file may be truncated", _MEND)
     remedy = f"A value with {shown(dialect.separator_of(file.name))} in it needs quotation marks. {_MEND}"
     return FileError(place, f"{found} values", f"a line of {expected}", remedy)
 

@@ -200,7 +200,8 @@ def choose_table(
 ) -> Choice:
     """Ask the people in a file, once, which of some models is best for them; the models were fitted on others."""
     if not 2 <= len(models) <= MOST:
-        raise ArgumentError("MODEL", len(models), f"2 to {MOST} models", "There is nothing to choose among fewer.")
+        found = Found(f"names {len(models)} different model{'' if len(models) == 1 else 's'}")
+        raise ArgumentError("MODEL", found, f"2 to {MOST} models", "There is nothing to choose among fewer.")
     encoders = {name: Encoder(model.schema) for name, model in models.items()}
     first = next(iter(encoders.values()))
     types: dict[str, Any] = {}

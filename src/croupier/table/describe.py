@@ -390,9 +390,8 @@ def _check_people(query: Summaries, people: int, **budget: Any) -> None:
     said = f"noise is up to {min(noise, 9.99):.0%} of the people in every quantile of {len(blank)} columns"
     if noise >= _USELESS:
         least = math.ceil(people * noise / _USELESS)  # the sum's noise hardly depends on how many people share it
-        remedy = (
-            f"With so few, {said}: ranges would be noise. Ask more people, fewer columns, or a larger epsilon. Nobody was asked."
-        )
+        hidden = f"With so few, noise hides every quantile of {len(blank)} columns."
+        remedy = f"{hidden} Ask more people, describe fewer columns, or allow a larger epsilon. Nobody was asked."
         raise ArgumentError("people", people, f"about {least:,} or more for epsilon {budget['epsilon']:g}", remedy)
     if noise > _ROUGH:
         text = f"{people:,} people are few for epsilon {budget['epsilon']:g}: {said}. Ranges will be rough: check them."

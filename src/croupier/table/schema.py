@@ -349,12 +349,11 @@ class Described:
             epsilon, delta = promise
             both = f"epsilon {round_up(self.epsilon + epsilon)}, delta {round_up(self.delta + delta)}"
             return [f"The schema was described at {own}; anyone who is in both has at most {both} in total."]
-        unchecked = "which must be in the same order (this is not checked: anyone who has moved may be asked twice)"
-        by = f"position in the file, {unchecked}" if self.rows is not None else "name"
+        unchecked = " Keep the file's order: it is not checked, and anyone who has moved may be asked twice."
+        by, order = ("position in the file", unchecked) if self.rows is not None else ("name", "")
         others = "the others have only what this fit promises" if promise else "nothing is promised to the others: NOT private"
-        return [
-            f"{self.users:,} people were set aside for the schema, by {by}. They are left out and have {own} from it; {others}."
-        ]
+        aside = f"{self.users:,} people were set aside for the schema, by {by}, and are not in this fit"
+        return [f"{aside}. They have {own} from the description; {others}.{order}"]
 
     @property
     def origin(self) -> str:

@@ -419,7 +419,7 @@ def period_of(text: str, name: str = "--period") -> float:
     """Return the seconds of a period that a person wrote: `365d`, `12h`, `4w`."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([hdw])", text.strip())
     if found is None or float(found[1]) <= 0:
-        raise ArgumentError(name, text, "a number and h, d or w, above 0", "Write 365d for a year.")
+        raise ArgumentError(name, text, "a positive number followed by h, d or w", "Write 365d for a year.")
     return float(found[1]) * _SECONDS[found[2]]
 
 

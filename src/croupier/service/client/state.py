@@ -273,7 +273,7 @@ class InvitationLink:
         if len(said) != len(pairs) or not set(said) <= set(_WORDS):
             raise _refused("words of an invitation, each once")
         if ("code" in said) == ("token" in said) or not re.fullmatch(r"[!-~]{1,500}", said.get("code", said.get("token", ""))):
-            raise _refused("one with a code or a token, and not both")
+            raise _refused("an invitation link, with a code or a token but not both")
         if not re.fullmatch(r"[0-9a-fA-F]{64}", said.get("analyzer", "")):
             raise _refused("one with the analyzer's key of 64 hex digits")
         shuffler = said.get("shuffler", f"{parts.scheme}://{parts.netloc}")
