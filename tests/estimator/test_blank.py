@@ -216,3 +216,14 @@ def test_a_column_whose_type_has_no_numbers_is_refused_rather_than_blank_for_eve
     frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(when=np.arange(USERS).astype(kind))
     with pytest.raises(cr.ArgumentError, match="column 'when'"):
         ShuffleLogisticRegression(classes=CLASSES, invalid="blank", **SETTINGS).fit(frame, y)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning")  # by the plan: few people
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_a_blank_warns_of_nothing_in_secret_rounds(fit_intercept):
+    """The attack: in other coordinates its slope was shortened by a quotient that overflows, with a warning that it is there."""
+    X, y = people("ridge")
+    X[5] = np.nan
+    options = {"target_range": (0, 10), "feature_norm": 3.0, "epsilon": 4.0, "random_state": 1, "fit_intercept": fit_intercept}
+    ShuffleRidge(**options, invalid="blank").fit(X[:400], y[:400])

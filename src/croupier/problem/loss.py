@@ -145,7 +145,8 @@ class Loss(ABC):
         """
         slopes = self.slope(scores, targets)
         lengths = np.abs(slopes) if slopes.ndim == 1 else np.sqrt(np.sum(slopes**2, axis=-1))
-        factors = np.minimum(1.0, limits / np.maximum(lengths, np.finfo(np.float64).tiny))
+        # no quotient of what is short enough: it could overflow, and the warning would tell of a record that is blank
+        factors = np.divide(limits, lengths, out=np.ones_like(lengths), where=lengths > limits)
         return np.asarray(slopes * (factors if slopes.ndim == 1 else factors[:, np.newaxis]))
 
     def targets(self, y: NDArray[np.generic]) -> Floats:

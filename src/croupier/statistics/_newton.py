@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtri, expit
 
+from ..arithmetic import row_dots
 from ..population import Query
 from ..protocol import SumEstimate
 from ..validation import ArgumentError, Found, real
@@ -97,7 +98,7 @@ class Newton(Query):
         rows = unit_rows(X)
         labels = np.asarray(y, dtype=np.float64)
         rows = np.where(np.isin(labels, (-1.0, 0.0, 1.0))[:, np.newaxis], rows, 0.0)
-        p = expit(rows @ np.asarray(self.weights))
+        p = expit(row_dots(rows, np.asarray(self.weights)))
         slopes = np.where(labels == 1, 1 - p, -p)  # never beyond -1 and 1
         first, second = self._pairs
         products = rows[:, first] * rows[:, second] * np.where(first == second, 1.0, math.sqrt(2))

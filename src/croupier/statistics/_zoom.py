@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtri, expit, ndtr
 
+from ..arithmetic import row_dots
 from ..population import Query
 from ..protocol._sparse import symmetric_matrix
 from ..validation import ArgumentError, Found
@@ -115,14 +116,14 @@ class Zoomed(Query):
         view, (a, b, c, f, h) = self.view, self.parts
         rows, targets = unit_rows(X), np.asarray(y, dtype=np.float64)
         with np.errstate(all="ignore"):  # what overflows is not finite, and is sent as nothing
-            z = rows @ view.turn.T
+            z = np.einsum("ij,kj->ik", rows, view.turn)  # not by BLAS: each row by itself, or others' cuts might tell of it
             largest = np.abs(z).max(axis=1, initial=0.0)
             z = z / np.maximum(largest, 1e-300)[:, np.newaxis]
             length = np.sqrt(np.einsum("ij,ij->i", z, z))
             v = z / np.maximum(length, 1e-300)[:, np.newaxis]
             q = length * largest
             short = np.minimum(q / view.reach, 1.0)
-            scores = rows @ view.weights
+            scores = row_dots(rows, view.weights)
             if self.logistic:
                 p = expit(scores)
                 residual = np.where(targets == 1, 1 - p, -p)

@@ -163,9 +163,10 @@ def finite(vectors: Floats) -> Floats:
 def unit_rows(rows: Any) -> Floats:
     """Rows in double precision, those longer than 1 scaled down to it; rows that are not finite become zeros.
 
-    The true length of a row as computed is at most 1 + 1e-12 for up to some thousand entries.
+    The true length of a row as computed is at most 1 + 1e-12 for up to some thousand entries. They are one after the other in
+    memory, so that sums over a row are the same in every company.
     """
-    numbers = np.asarray(rows, dtype=np.float64)
+    numbers = np.ascontiguousarray(rows, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         long = ~(np.einsum("ij,ij->i", numbers, numbers) <= 1)  # NaN is not below anything
     if not long.any():
