@@ -9,6 +9,7 @@ from itertools import pairwise
 from string import Template
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Group
 from rich.markup import escape as escaped
 from rich.table import Table
@@ -182,7 +183,8 @@ def histogram_bars(summary: NumberSummary) -> tuple[list[float], list[float], li
     placed = np.arcsinh(inside) if log else inside
     bars = min(max(int(_CLEAR / max(summary.tail_noise, 1e-12)), _FEWEST_BARS), _BARS)
     wanted = np.linspace(placed[0], placed[-1], bars + 1)
-    edges = np.unique(inside[np.argmin(np.abs(placed[:, np.newaxis] - wanted), axis=0)])
+    chosen_places = _without_slivers(np.unique(placed[np.argmin(np.abs(placed[:, np.newaxis] - wanted), axis=0)]), bars)
+    edges = inside[np.isin(placed, chosen_places)]
     middles = (lows + highs) / 2
     shares, errors = [], []
     for first, last in pairwise(edges):
@@ -192,6 +194,15 @@ def histogram_bars(summary: NumberSummary) -> tuple[list[float], list[float], li
         shares.append(share)
         errors.append(1.96 * math.sqrt(variance))
     return edges.tolist(), shares, errors, log
+
+
+def _without_slivers(places: NDArray[np.float64], bars: int) -> NDArray[np.float64]:
+    """The ends of bars, less those that cut off less than half of a usual bar: its error bar would dwarf all others."""
+    least, kept = 0.5 * (places[-1] - places[0]) / bars, [places[0]]
+    for place in places[1:-1]:
+        if min(place - kept[-1], places[-1] - place) >= least:
+            kept.append(place)
+    return np.array([*kept, places[-1]])
 
 
 def _level_section(identity: str, name: str, summary: LevelSummary, scale: Axis) -> str:
