@@ -43,7 +43,7 @@ def description_table(description: Description) -> Group:
             scores = sorted(summary.levels.items(), key=lambda item: -item[1].value)
             parts = [f"{level} {share_text(score.value, score.std)}" for level, score in scores[:_FEW_LEVELS]]
             more = [f"{len(scores) - _FEW_LEVELS} rarer levels"] if len(scores) > _FEW_LEVELS else []
-            parts += [*more, f"none of them {share_text(summary.other.value, summary.other.std)}"]
+            parts += [*more, f"other {share_text(summary.other.value, summary.other.std)}"]
             levels.add_row(escaped(name), missing, escaped("; ".join(parts)))
     return Group(*(table for table in (numbers, levels) if table.row_count))
 
@@ -101,7 +101,7 @@ def _overview(description: Description) -> str:
             level, score = max(summary.levels.items(), key=lambda item: item[1].value)
             other = share_text(summary.other.value, summary.other.std)
             most = f"{escape(level)} {share_text(score.value, score.std)}"
-            cells = {"levels": f"{len(summary.levels):,}", "most frequent": most, "none of them": other, "missing": missing}
+            cells = {"levels": f"{len(summary.levels):,}", "most frequent": most, "other": other, "missing": missing}
             levels.append((escape(name), cells, False))
         else:
             low, middle, high = (short(summary.quantile(q)) for q in (0.05, 0.5, 0.95))
@@ -207,7 +207,7 @@ def _without_slivers(places: NDArray[np.float64], bars: int) -> NDArray[np.float
 
 def _level_section(identity: str, name: str, summary: LevelSummary, scale: Axis) -> str:
     scores = sorted(summary.levels.items(), key=lambda item: -item[1].value)
-    shown = [*scores[:_MOST_LEVELS], ("none of the levels", summary.other), ("missing", summary.missing)]
+    shown = [*scores[:_MOST_LEVELS], ("other", summary.other), ("missing", summary.missing)]
     rows = [
         Row(
             level,
