@@ -42,9 +42,8 @@ claim, the game notices if half of the noise bits are missing, below 2 if three 
     croupier audit --all            # ten minutes or so; --quick takes two or three
 """
 AFTER_GAMES = """\
-Each game has an equal share of the error probability of all kinds listed. Most were played without a rotation and with an earlier,
-larger bound for secret lots (*rotated*, *blocks* and *moments* with both); claims are of that time. The paper's own constants
-are not in the table: their noise hides everything. Tests play the same games against sabotaged code (less noise, rows counted as
+Each game has an equal share of the error probability of all kinds listed. The paper's own constants are not in the table: their
+noise hides everything. Tests play the same games against sabotaged code (less noise, rows counted as
 people, no clipping, too many reports left out, cover that does not hide the lot) and expect them to be refuted.
 
 Deployed rounds run through a real shuffler with its database, and real reports; the player is the analyzer. Where it cheats, a

