@@ -163,7 +163,7 @@ class JsonText(ABC):
         Returns
         -------
         dict
-            What `from_dict` reads.
+            Input of `from_dict`.
         """
 
     @classmethod
@@ -174,7 +174,7 @@ class JsonText(ABC):
         Parameters
         ----------
         values : dict
-            What `to_dict` gave.
+            Output of `to_dict`.
 
         Returns
         -------
@@ -188,7 +188,7 @@ class JsonText(ABC):
         Returns
         -------
         str
-            What `from_json` reads.
+            Input of `from_json`.
         """
         return json.dumps(self.to_dict())
 
@@ -199,7 +199,7 @@ class JsonText(ABC):
         Parameters
         ----------
         text : str
-            What `to_json` gave.
+            Output of `to_json`.
 
         Returns
         -------

@@ -175,6 +175,8 @@ def test_what_a_fit_prints_has_one_delta_one_second_figure_and_no_python(folder,
         assert not re.findall(PYTHON, told), told
         deltas = re.findall(r"\d+(?:\.\d+)?e-0[67]", re.sub(r"-?\b[\d.]+e-07(?= [-+\d]|\s*\])", "", told))
         assert set(deltas) == {"3e-06"}, told
+    if task in ("logit", "linear"):
+        assert "--interactivity" not in fitted.stderr  # which they refuse
     secret = "secret" in shown
     assert len(re.findall("knows when each", fitted.stdout)) == secret  # in the guarantee
     assert len(re.findall("knows when each", fitted.stderr)) == secret  # before anybody was asked

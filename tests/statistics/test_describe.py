@@ -299,7 +299,7 @@ def test_the_page_begins_with_all_columns_and_draws_levels_on_one_scale():
     two, ten = (page.split(f"<h2>{name}</h2>")[1].split("</section>")[0] for name in ("two", "ten"))
     axes = [re.findall('class="tick" x="([\\d.]+)" y="[\\d.]+" text-anchor="middle">(.*?)<', part) for part in (two, ten)]
     assert axes[0] == axes[1]
-    assert two.count('class="error"') == 2 + 2  # with "none of the levels" and "missing"
+    assert two.count('class="error"') == 2 + 2  # with "other" and "missing"
     assert page.count('class="bar"') == page.count('class="error"')
     ends = [float(end) for end in re.findall(r'class="bar" d="M([\d.]+) [\d.]+ H([\d.]+)', two)[0]]
     tick, at = next((float(text), float(x)) for x, text in axes[0] if float(text) > 0)

@@ -266,8 +266,10 @@ class _Watching(Shown):
     def __init__(self, console: Console, shown: bool, checkpoint: Path | None, *, told: bool, any_width: bool) -> None:
         super().__init__(console, shown)
         self._checkpoint, self._told, self._any_width = checkpoint, told, any_width
+        self._one_figure = "--interactivity full"
 
     def forecast(self, expected: WidthForecast) -> None:
+        self._one_figure = "--method moments"  # a regression with intervals
         if expected.useless and not self._any_width:
             remedy = "Ask more people, use fewer columns or a larger --epsilon, or leave --task out for a model without intervals"
             raise Stopped(f"refused, nothing was spent: {expected} {remedy}; --any-width fits anyway.", 2)
@@ -291,7 +293,7 @@ class _Watching(Shown):
         guarantee = schedule.guarantee
         if self._told and guarantee.watched is not None and not is_weak_if_watched(guarantee, delta):  # else a warning has said it
             known = f"To an attacker who also knows when each user answered: {watched_line(guarantee, delta)}."
-            say(self._console, f"{known} --interactivity full has one figure for both.", "dim")
+            say(self._console, f"{known} {self._one_figure} has one figure for both.", "dim")
         try:
             with super().training(schedule, delta):
                 yield

@@ -213,7 +213,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         Parameters
         ----------
         users : int
-            How many people.
+            Number of people.
         features : int
             Columns of X, without the constant.
         checkpoint : path-like, optional
@@ -446,7 +446,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
         Parameters
         ----------
         users : int
-            How many people there are.
+            Number of people.
 
         Raises
         ------

@@ -518,7 +518,7 @@ class PrivacyAccount(files.Figures):
         Returns
         -------
         int
-            How many fits there are now.
+            Number of fits now.
 
         Raises
         ------

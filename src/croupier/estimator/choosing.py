@@ -178,7 +178,7 @@ def choose(
     data : tuple of (X, y)
         Rows and targets, one per person.
     epsilon : float
-        What everybody is promised for all of it, with delta.
+        Epsilon of the promise to everybody, for all of it.
     delta : float, optional
         Below 1 / users. Default: 1e-6, or 0.1 / users if that is less.
     share : float or None, default 0.2

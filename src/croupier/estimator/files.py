@@ -33,7 +33,7 @@ class JsonModel(JsonText):
         Returns
         -------
         dict
-            What `from_dict` reads.
+            Input of `from_dict`.
 
         Raises
         ------
@@ -52,7 +52,7 @@ class JsonModel(JsonText):
         Parameters
         ----------
         values : dict
-            What `to_dict` gave.
+            Output of `to_dict`.
 
         Returns
         -------
@@ -73,7 +73,7 @@ class JsonModel(JsonText):
         Returns
         -------
         str
-            What `from_json` reads.
+            Input of `from_json`.
 
         Raises
         ------
@@ -89,7 +89,7 @@ class JsonModel(JsonText):
         Parameters
         ----------
         text : str
-            What `to_json` gave.
+            Output of `to_json`.
 
         Returns
         -------

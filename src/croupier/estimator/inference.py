@@ -101,7 +101,7 @@ class IntervalModel(LinearRows):
         Parameters
         ----------
         users : int
-            How many people would be asked.
+            Number of people to ask.
         features : int
             Columns of X, without the constant.
         schedule : object, optional

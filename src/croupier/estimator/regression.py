@@ -244,7 +244,7 @@ class ShuffleRidge(LinearRegressor):
         Parameters
         ----------
         users : int
-            How many people.
+            Number of people.
         features : int
             Columns of X, without the constant.
 

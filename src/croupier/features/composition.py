@@ -104,7 +104,7 @@ class FeatureMap(PublicMap):
         values : dict
             As `to_dict` gives it; parameters that are left out have their defaults.
         name : str, default "features"
-            What errors call it.
+            Its name in errors.
 
         Returns
         -------

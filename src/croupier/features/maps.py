@@ -172,7 +172,7 @@ class FourierFeatures(PublicMap):
     Parameters
     ----------
     size : int, default 1000
-        How many features: an even number. Noise grows as its root.
+        Number of features: an even number. Noise grows as its root.
     scale : float, default 1.0
         The kernel's width, in units of the columns as they come.
     seed : int, default 0
@@ -235,7 +235,7 @@ class Projection(PublicMap):
     Parameters
     ----------
     size : int, default 500
-        How many columns.
+        Number of columns.
     seed : int, default 0
         Fixes the directions. Public: everybody who takes part has to use the same.
 
@@ -284,7 +284,7 @@ class GroupNorm(PublicMap):
     Parameters
     ----------
     groups : int, default 27
-        How many groups of columns that stand next to each other; their number has to divide that of the columns.
+        Number of groups of columns that stand next to each other; their number has to divide that of the columns.
     epsilon : float, default 1e-5
         Added to the variance before the root.
 

@@ -65,7 +65,7 @@ class PanPrivate:
     problem : Objective
         The loss and the domain.
     users : int
-        How many records will come.
+        Number of records to come.
     epsilon, delta : float
         The guarantee, for each user.
     method : str, default "auto"

@@ -36,7 +36,7 @@ class Phase:
         What is run: an algorithm, or an opening, which asks for the mean or the second moments of rows. Later phases then
         descend in coordinates that are found from its answers.
     rounds : int
-        How many rounds.
+        Number of rounds.
     batch : int
         Users of a round; with secret lots the public number of its reports, blanks included.
     users : int
@@ -277,7 +277,7 @@ class Schedule(JsonText):
         Returns
         -------
         dict
-            What `from_dict` reads.
+            Input of `from_dict`.
         """
         plain = asdict(self)
         for values, phase in zip(plain["phases"], self.phases, strict=True):
@@ -299,7 +299,7 @@ class Schedule(JsonText):
         Parameters
         ----------
         values : dict
-            What `to_dict` gave.
+            Output of `to_dict`.
 
         Returns
         -------

@@ -138,7 +138,7 @@ class Result(JsonText):
         Returns
         -------
         dict
-            What `from_dict` reads.
+            Input of `from_dict`.
         """
         return {
             "theta": self.theta.tolist(),
@@ -158,7 +158,7 @@ class Result(JsonText):
         Parameters
         ----------
         values : dict
-            What `to_dict` gave.
+            Output of `to_dict`.
 
         Returns
         -------

@@ -413,7 +413,7 @@ class BlockPopulation:
         Parameters
         ----------
         question : Question
-            What is asked, of whom, and under which plan.
+            The question, its users and its plan.
 
         Returns
         -------

@@ -50,7 +50,7 @@ class ArrayPopulation(BlockPopulation):
         The sizes of the blocks that share their randomness, in users. None is an eighth of all users each, but at least 8 192 and
         at most 262 144; or all of them in a round of secret lots that is not worth several threads.
     threads : int or None, default None
-        How many blocks are answered for at once; None is as many as the process has processors.
+        Number of blocks answered for at once; None is as many as the process has processors.
     invalid : {"refuse", "blank"}, default "refuse"
         What happens to a value that is not a finite number. "blank" leaves it to the caller, who must count its record as blank,
         as `minimize(invalid="blank")` does; a row without a label in `groups` is then nobody's, and is left out.

@@ -172,7 +172,7 @@ class RayPopulation:
         (name its `blocks` to get the same bits with secret lots here as in memory);
         or a `BlockPopulation` of blocks of your own, which are sent to the workers as they are (pickled). In counting mode.
     workers : int or None, default None
-        How many processes. None is one per CPU, and no more than there are blocks.
+        Number of processes. None is one per CPU, and no more than there are blocks.
     address : str or None, default None
         Of a running cluster ("auto", "host:6379"). None is the Ray that this process is connected to, or a local one that ends with
         this object.
@@ -276,7 +276,7 @@ class RayPopulation:
         Parameters
         ----------
         question : Question
-            What is asked, of whom, and under which plan.
+            The question, its users and its plan.
 
         Returns
         -------

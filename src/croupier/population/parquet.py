@@ -46,7 +46,7 @@ class ParquetPopulation(BlockPopulation):
     mode : {"counting", "faithful"}, default "counting"
         Whether to add integers, or to make and shuffle every message; the distribution of the answers is the same.
     threads : int or None, default None
-        How many runs of row groups are answered for at once, as in `BlockPopulation`.
+        Number of runs of row groups answered for at once, as in `BlockPopulation`.
 
     Attributes
     ----------

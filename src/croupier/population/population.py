@@ -226,7 +226,7 @@ class Query:
     blanks : bool
         Whether it makes something of values that are not finite; where False, they are refused before anybody is asked.
     entries : int or None
-        How many entries of a vector there usually are, so that pieces of users fit memory; None for `dim` of them. Where they are
+        Usual number of entries of a vector, so that pieces of users fit memory; None for `dim` of them. Where they are
         few, `croupier.ask` does not rotate: a rotated vector has no zeros left, and takes as long as all coordinates do.
     answers : int or None
         Where vectors have at most this many entries other than 0, all of size norm / sqrt(answers): one for one-hot vectors, whose
@@ -504,7 +504,7 @@ class Population(Protocol):
         Parameters
         ----------
         question : Question
-            What is asked, of whom, and under which plan.
+            The question, its users and its plan.
 
         Returns
         -------

@@ -301,7 +301,7 @@ class Guarantee(JsonText, Figures):
         Parameters
         ----------
         values : dict
-            What `to_dict` gave; a field that is unknown or missing is refused.
+            Output of `to_dict`; a field that is unknown or missing is refused.
 
         Returns
         -------

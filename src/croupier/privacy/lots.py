@@ -86,7 +86,7 @@ class LotsPlan(JsonText):
     users : int
         All users, before lots are drawn.
     rounds : int
-        How many rounds there are.
+        Number of rounds there are.
     honest : float
         The fraction of all users that is relied on.
     neighbours : {"replace-one", "zero-out"}
@@ -290,7 +290,7 @@ class LotsPlan(JsonText):
         Returns
         -------
         dict
-            What `from_dict` reads.
+            Input of `from_dict`.
         """
         own = {name: getattr(self, name) for name in _FIELDS} | {"one_round": self.one_round.to_dict()}
         own |= {} if self.turnout == 1 else {"turnout": self.turnout}
@@ -306,7 +306,7 @@ class LotsPlan(JsonText):
         Parameters
         ----------
         values : dict
-            What `to_dict` gave.
+            Output of `to_dict`.
 
         Returns
         -------

@@ -464,7 +464,7 @@ class SumPlan(SumRequest, JsonText):
         Returns
         -------
         dict
-            What `from_dict` reads.
+            Input of `from_dict`.
         """
         derived = {name: getattr(self, name) for name in _DERIVED}
         derived |= {} if self.range is None else {name: getattr(self, name) for name in _ROTATED}
@@ -479,7 +479,7 @@ class SumPlan(SumRequest, JsonText):
         Parameters
         ----------
         values : dict
-            What `to_dict` gave.
+            Output of `to_dict`.
 
         Returns
         -------

@@ -70,7 +70,7 @@ class Loss(ABC):
         scores : numpy.ndarray of shape (users,) or (users, outputs)
             The scores z = <theta, x>; of the second shape where `outputs` is above 1.
         targets : numpy.ndarray
-            What `targets` returned for these users.
+            Output of `targets` for these users.
 
         Returns
         -------

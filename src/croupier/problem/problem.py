@@ -559,7 +559,7 @@ def check(problem: Objective, X: Any, y: Any, *, samples: int = 200, seed: int =
     X, y : array_like
         Public or synthetic records, one row and one target per user; y may be None if the problem needs none.
     samples : int, default 200
-        How many pairs of points are drawn.
+        Number of pairs of points to draw.
     seed : int, default 0
         The seed of the points.
     tolerance : float, default 1e-6

@@ -65,7 +65,7 @@ def draw(source: RandomSource, trials: Integers, size: int) -> Integers:
     trials : numpy.ndarray of int64, shape () or (size,)
         The number of fair coins: one for all draws, or one for each.
     size : int
-        How many draws.
+        Number of draws.
 
     Returns
     -------
@@ -196,7 +196,7 @@ def fair_binomial(source: RandomSource, trials: int | Integers, size: int) -> In
     trials : int or numpy.ndarray of int64, shape (size,)
         The number of fair coins, from 0 to 2^52: one for all draws, or one for each.
     size : int
-        How many draws.
+        Number of draws.
 
     Returns
     -------
@@ -260,7 +260,7 @@ def binomial(source: RandomSource, trials: int, probability: float, size: int) -
     probability : float
         Of success, above 0 and below 1; taken as the dyadic number that the float is.
     size : int
-        How many draws.
+        Number of draws.
 
     Returns
     -------
@@ -431,7 +431,7 @@ def permutation(source: RandomSource, size: int) -> Integers:
     source : RandomSource
         Where the keys come from.
     size : int
-        How many numbers to order, at least 0.
+        Number of numbers to order, at least 0.
 
     Returns
     -------

@@ -62,7 +62,7 @@ class RandomSource(ABC):
         Parameters
         ----------
         count : int
-            How many bytes, at least 0.
+            Number of bytes, at least 0.
 
         Returns
         -------

@@ -112,7 +112,7 @@ class Counts:
     ones : numpy.ndarray of int64, shape (dim,)
         The ones, in levels.
     users : int
-        How many users sent them.
+        Number of users who sent them.
     private : bool
         Whether the noise came from a secure source.
 

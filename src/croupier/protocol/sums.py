@@ -264,7 +264,7 @@ class VectorSum:
         Parameters
         ----------
         batch : ShuffledBatch or Counts
-            What the shuffler forwarded, or its counts.
+            The batch that the shuffler forwarded, or its counts.
 
         Returns
         -------
@@ -356,7 +356,7 @@ class VectorSum:
         chunks : iterable of array_like
             Pieces of shape (some users, dim).
         users : int
-            How many users there are in all pieces together.
+            Number of users in all pieces together.
         mode : {"counting", "faithful"}, default "counting"
             As in `run`.
         random : RandomSource, optional
@@ -447,7 +447,7 @@ class VectorSum:
         Parameters
         ----------
         count : int
-            How many blanks, at least 0.
+            Number of blanks, at least 0.
         random : RandomSource
             Where the coins come from.
 
@@ -464,7 +464,7 @@ class VectorSum:
         Parameters
         ----------
         count : int
-            How many blanks, at least 0.
+            Number of blanks, at least 0.
         random : RandomSource
             Where the coins come from.
 
@@ -612,7 +612,7 @@ class ScalarSum:
         Parameters
         ----------
         batch : ShuffledBatch or Counts
-            What the shuffler forwarded, or its counts.
+            The batch that the shuffler forwarded, or its counts.
 
         Returns
         -------

@@ -9,6 +9,7 @@ from itertools import pairwise
 from string import Template
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Group
 from rich.markup import escape as escaped
 from rich.table import Table
@@ -42,7 +43,7 @@ def description_table(description: Description) -> Group:
             scores = sorted(summary.levels.items(), key=lambda item: -item[1].value)
             parts = [f"{level} {share_text(score.value, score.std)}" for level, score in scores[:_FEW_LEVELS]]
             more = [f"{len(scores) - _FEW_LEVELS} rarer levels"] if len(scores) > _FEW_LEVELS else []
-            parts += [*more, f"none of them {share_text(summary.other.value, summary.other.std)}"]
+            parts += [*more, f"other {share_text(summary.other.value, summary.other.std)}"]
             levels.add_row(escaped(name), missing, escaped("; ".join(parts)))
     return Group(*(table for table in (numbers, levels) if table.row_count))
 
@@ -100,7 +101,7 @@ def _overview(description: Description) -> str:
             level, score = max(summary.levels.items(), key=lambda item: item[1].value)
             other = share_text(summary.other.value, summary.other.std)
             most = f"{escape(level)} {share_text(score.value, score.std)}"
-            cells = {"levels": f"{len(summary.levels):,}", "most frequent": most, "none of them": other, "missing": missing}
+            cells = {"levels": f"{len(summary.levels):,}", "most frequent": most, "other": other, "missing": missing}
             levels.append((escape(name), cells, False))
         else:
             low, middle, high = (short(summary.quantile(q)) for q in (0.05, 0.5, 0.95))
@@ -182,7 +183,8 @@ def histogram_bars(summary: NumberSummary) -> tuple[list[float], list[float], li
     placed = np.arcsinh(inside) if log else inside
     bars = min(max(int(_CLEAR / max(summary.tail_noise, 1e-12)), _FEWEST_BARS), _BARS)
     wanted = np.linspace(placed[0], placed[-1], bars + 1)
-    edges = np.unique(inside[np.argmin(np.abs(placed[:, np.newaxis] - wanted), axis=0)])
+    chosen_places = _without_slivers(np.unique(placed[np.argmin(np.abs(placed[:, np.newaxis] - wanted), axis=0)]), bars)
+    edges = inside[np.isin(placed, chosen_places)]
     middles = (lows + highs) / 2
     shares, errors = [], []
     for first, last in pairwise(edges):
@@ -194,9 +196,18 @@ def histogram_bars(summary: NumberSummary) -> tuple[list[float], list[float], li
     return edges.tolist(), shares, errors, log
 
 
+def _without_slivers(places: NDArray[np.float64], bars: int) -> NDArray[np.float64]:
+    """The ends of bars, less those that cut off less than half of a usual bar: its error bar would dwarf all others."""
+    least, kept = 0.5 * (places[-1] - places[0]) / bars, [places[0]]
+    for place in places[1:-1]:
+        if min(place - kept[-1], places[-1] - place) >= least:
+            kept.append(place)
+    return np.array([*kept, places[-1]])
+
+
 def _level_section(identity: str, name: str, summary: LevelSummary, scale: Axis) -> str:
     scores = sorted(summary.levels.items(), key=lambda item: -item[1].value)
-    shown = [*scores[:_MOST_LEVELS], ("none of the levels", summary.other), ("missing", summary.missing)]
+    shown = [*scores[:_MOST_LEVELS], ("other", summary.other), ("missing", summary.missing)]
     rows = [
         Row(
             level,

@@ -60,7 +60,7 @@ class Answer:
     private : bool
         Whether there is a guarantee.
     users : int
-        How many people answered.
+        Number of people who answered.
     mean_noise_std : float
         Error bar of one coordinate of the mean vector.
     words, counts, ... : object
@@ -139,9 +139,9 @@ def ask(
         Records and targets, records alone, or users wherever they are. Some queries take what they can make records of: a list
         of texts for `HeavyHitters`.
     epsilon : float
-        What each user is promised, with delta.
+        Epsilon of the promise to each user.
     delta : float, optional
-        What each user is promised, with epsilon; below 1 / users. Default: 1e-6, or 0.1 / users if that is less.
+        Delta of the promise to each user; below 1 / users. Default: 1e-6, or 0.1 / users if that is less.
     groups : array_like, optional
         For data in memory: the person of each row. A person with several rows answers with the mean of their vectors.
     honest : float, default 1.0

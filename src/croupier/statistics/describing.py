@@ -137,7 +137,7 @@ class Description(Figures):
     aside : HoldOut, optional
         Who was asked, where not everybody was.
     of : int, optional
-        How many people there are in all, where a share of them was set aside; None if that is not public.
+        Number of people there are in all, where a share of them was set aside; None if that is not public.
     asked : ndarray of bool, optional
         For data in memory of which a share was set aside: the rows that were asked. Use the others from now on.
     names : str, optional
@@ -146,7 +146,7 @@ class Description(Figures):
     Attributes
     ----------
     users : int
-        How many people were asked.
+        Number of people asked.
     guarantee : Guarantee or None
         What the description reveals about one of them; None if it is NOT private.
     part, rest : Part or None
@@ -308,9 +308,9 @@ def describe(
         What is guessed of each column without having seen it: (low, high) or `NumberGuess` for a number, a list of levels or
         `LevelGuess`, None for a number of which nothing is known.
     epsilon : float
-        What each user is promised, with delta.
+        Epsilon of the promise to each user.
     delta : float, optional
-        What each user is promised, with epsilon; below 1 / users. Default: 1e-6, or 0.1 / users if that is less.
+        Delta of the promise to each user; below 1 / users. Default: 1e-6, or 0.1 / users if that is less.
     groups : array_like, optional
         For data in memory: the person of each row. With `share`, labels are text or numbers.
     share : float, optional

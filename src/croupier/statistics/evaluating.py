@@ -333,7 +333,7 @@ class Evaluation(Figures):
     shown : dict of str to Score
         The scores, and of more than two classes the AUC of each against the rest.
     users : int
-        How many people were asked.
+        Number of people asked.
     guarantee : Guarantee or None
         What the scores reveal about one user; None if they are NOT private.
 
@@ -456,9 +456,9 @@ def evaluate(
     data : tuple of (X, y) or Population
         The people, with their true labels or targets.
     epsilon : float
-        What each user is promised, with delta.
+        Epsilon of the promise to each user.
     delta : float, optional
-        What each user is promised, with epsilon; below 1 / users. Default: 1e-6, or 0.1 / users if that is less.
+        Delta of the promise to each user; below 1 / users. Default: 1e-6, or 0.1 / users if that is less.
     groups : array_like, optional
         For data in memory: the person of each row.
     honest : float, default 1.0

@@ -56,7 +56,7 @@ class HeavyHitters(Query):
         Where longer words are cut: of these the beginning is found. A word of L bytes is found from a count on that grows as
         sqrt(2 L + 2), whatever this is.
     per_person : int, default 1
-        How many words per person count. Of more, some are chosen by the public seed. Noise grows as its square root.
+        Number of words per person that count. Of more, some are chosen by the public seed. Noise grows as its square root.
     cells : int, default 32768
         Cells of the table of beginnings, a power of two. Words have half as many more. More words are found where there are more.
     mistakes : float, default 0.01

@@ -74,7 +74,7 @@ class Histogram(Query):
     high : float
         Its upper end.
     bins : int, default 20
-        How many bins, at most 100,000.
+        Number of bins, at most 100,000.
     column : int, default 0
         Which column of X, counted from 0.
 

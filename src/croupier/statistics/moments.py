@@ -39,7 +39,7 @@ class Moments(Query):
     features : int
         Columns of X.
     targets : int, default 1
-        How many targets; 0 for the rows alone. One target is y. Several are the last columns of X, after the features, since a
+        Number of targets; 0 for the rows alone. One target is y. Several are the last columns of X, after the features, since a
         population has one y.
     exclusive : tuple of tuple of int, default ()
         Groups of columns of which at most one is not 0 in any row, as those of a one-hot category. Their products are known to be 0
@@ -54,7 +54,7 @@ class Moments(Query):
     diameter : float
         Bound on the l2 distance of two vectors.
     entries : int
-        How many entries of a vector there usually are.
+        Usual number of entries of a vector.
     pairs : tuple of (ndarray, ndarray)
         Rows and columns of the entries of x x' that are sent.
     parallel : bool

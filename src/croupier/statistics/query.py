@@ -196,7 +196,7 @@ def check(query: Query, X: Any, y: Any = None, *, samples: int = 2_000, seed: in
     y : array_like of shape (n,), optional
         Their targets.
     samples : int, default 2000
-        How many odd records are tried.
+        Number of odd records to try.
     seed : int, default 0
         Chooses the odd records.
     tolerance : float, default 1e-9

@@ -219,9 +219,9 @@ class Stream(Query):
         Parameters
         ----------
         users : int
-            How many people there are at most, by their places.
+            Largest number of people, by their places.
         epsilon : float
-            What each user is promised for all days together, with delta.
+            Epsilon of the promise to each user, for all days together.
         delta : float, optional
             Below 1 / users. Default: 1e-6, or 0.1 / users if that is less.
         honest : float, default 1.0

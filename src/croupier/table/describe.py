@@ -294,9 +294,9 @@ def describe_table(
     guess : TableGuess
         What is guessed of the columns; `guess_for` completes it.
     epsilon : float
-        What everybody who is asked is promised, with delta.
+        Epsilon of the promise to everybody who is asked.
     delta : float, optional
-        1e-6, or a tenth of 1 / users if that is less.
+        Default: 1e-6, or 0.1 / users if that is less.
     share : float, optional
         Ask only about this share of the people, chosen by their places or, with a user column, by their names.
     honest : float, default 1.0

@@ -228,7 +228,7 @@ class TableModel:
         Returns
         -------
         dict
-            What `from_dict` reads.
+            Input of `from_dict`.
         """
         return {
             "format": FORMAT,
@@ -245,7 +245,7 @@ class TableModel:
         Parameters
         ----------
         path : path-like
-            What `save` wrote.
+            Output of `save`.
 
         Returns
         -------
@@ -271,9 +271,9 @@ class TableModel:
         Parameters
         ----------
         values : dict
-            What `to_dict` gave.
+            Output of `to_dict`.
         path : path-like, default "model"
-            What errors call it.
+            Its name in errors.
 
         Returns
         -------

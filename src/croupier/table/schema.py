@@ -454,7 +454,7 @@ class Schema:
         Parameters
         ----------
         name : str, default "schema"
-            What errors call it.
+            Its name in errors.
 
         Returns
         -------
@@ -503,7 +503,7 @@ class Schema:
         text : str
             The text, as `to_toml` gives it.
         name : str, default "schema"
-            What errors call it.
+            Its name in errors.
 
         Returns
         -------
@@ -530,7 +530,7 @@ class Schema:
         values : dict
             As `to_dict` gives it.
         name : str, default "schema"
-            What errors call it.
+            Its name in errors.
 
         Returns
         -------
@@ -569,7 +569,7 @@ class Schema:
         Returns
         -------
         dict
-            What `from_dict` reads.
+            Input of `from_dict`.
         """
         target: dict[str, Any] = {"column": self.target.column}
         if self.target.classes is not None:
@@ -593,7 +593,7 @@ class Schema:
         Returns
         -------
         str
-            What `from_toml` reads.
+            Input of `from_toml`.
         """
         notes = notes or {}
         plain = self.to_dict()

@@ -253,7 +253,7 @@ class MaskedTotal:
         Parameters
         ----------
         report : bytes
-            What `masked_report` made.
+            Output of `masked_report`.
 
         Raises
         ------
