@@ -153,7 +153,7 @@ def test_over_sockets_everybody_answers_once_and_the_answer_is_on_the_page(folde
             named = {name for name, _ in state["plan"]}
             assert {"question", "vectors"} <= named
             assert not {"model", "gradients", "phase", "bound on the loss"} & named
-            assert "anyone who sees the answer" in state["promise"]["words"]
+            assert "any conclusion from the answer" in state["promise"]["words"]
             assert "model" not in state["promise"]["words"] + state["promise"]["if"]
             assert "<svg" in fetched(f"{analyzer.url}/answer")
             soon((tmp_path / "answer.json").exists)
