@@ -84,6 +84,7 @@ def running_alone(folder: Path, role: str) -> Iterator[None]:
 DatabaseUrl = Annotated[
     str | None, typer.Option(envvar="CROUPIER_DATABASE", help="Database URL. Default: SQLite in the role's folder.")
 ]
+_NOT_LEAKED = "ignore:resource_tracker:UserWarning"  # as an option of Python's, which its helpers are started with
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -92,6 +93,8 @@ def workers_context(*preloaded: str) -> Any:
     starts in milliseconds instead of seconds of processor time, and shares the memory of what was imported."""
     if sys.platform != "linux":
         return multiprocessing.get_context("spawn")
+    if _NOT_LEAKED not in sys.warnoptions:  # where the parent is killed, a helper removes its semaphores, and calls them leaked
+        sys.warnoptions.append(_NOT_LEAKED)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preloaded))
     return context
