@@ -193,6 +193,17 @@ def _readable_pair(certificate: Path, key: Path) -> tuple[Path, Path]:
     return certificate, key
 
 
+def check_authority(option: str, file: Path | None) -> None:
+    """Refuse a file of certificates to trust that cannot be used, before anything waits for a server in vain."""
+    try:
+        if file is not None:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
+    except OSError as problem:
+        reason = "no certificate in it" if isinstance(problem, ssl.SSLError) else problem.strerror
+        remedy = "Name a PEM file; a role started with --dev has dev-certificate.pem in its folder."
+        raise ArgumentError(option, str(file), f"a file of certificates ({reason})", remedy) from None
+
+
 def check_port(host: str, port: int) -> None:
     """Refuse an address that cannot be listened on, before anything else is begun."""
     try:
