@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import warnings
 from unittest import mock
 
 import numpy as np
@@ -17,8 +18,10 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pytest
 from pyarrow import parquet
+from rich.console import Console
 
 from croupier.cli import main
+from croupier.cli.terminal import warnings_said
 from croupier.estimator import ShuffleHuberRegressor, ShuffleLogisticRegression
 from croupier.table import TableModel
 from croupier.table._encode import Encoder
@@ -681,3 +684,9 @@ def test_people_with_several_rows_may_have_blank_ones(folder):
     name = write(folder, **changed("ill", 17, "perhaps"), person=[None, *people()["person"].tolist()[1:]])
     croupier("fit", name, "--schema", "facts.toml", "--user-column", "person", "--invalid", "blank", "-o", "m.json")
     assert TableModel.load(folder / "m.json").estimator.n_users_ == USERS // 2
+
+
+def test_a_warning_names_the_option_and_not_the_argument_beside_it(capsys):
+    with warnings_said(Console(stderr=True, width=200)):
+        warnings.warn('use interactivity="full" (--interactivity full), which costs more', stacklevel=1)
+    assert capsys.readouterr().err == "warning: use --interactivity full, which costs more\n"

@@ -269,3 +269,24 @@ def test_a_taken_port_and_a_missing_certificate_are_told_apart(started, tmp_path
     (tmp_path / "text.pem").write_text("nothing")
     assert "fits --private-key" in started("--certificate", tmp_path / "text.pem", "--private-key", tls[1])
     assert "--host" in started("--host", "no.such.host.invalid", "--certificate", tls[0], "--private-key", tls[1])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("task", "add", "--analyzer", "https://a.example/tasks/t", "--analyzer-key", "11" * 32, "--ca", "no.pem"),
+            "--ca = 'no.pem'",
+        ),
+        (("task", "add", "--task", "t.toml", "--shuffler-key", "XYZ"), "--shuffler-key = 'XYZ'"),
+        (("shuffler", "--enroller-ca", "no.pem"), "--enroller-ca = 'no.pem'"),
+    ],
+)
+def test_a_file_or_key_that_cannot_be_used_is_refused_by_its_option_at_once(monkeypatch, capsys, tmp_path, words, said):
+    """The faults: a task was added whose analyzer could never be trusted, and a wrong --shuffler-key had the name of the file's."""
+    monkeypatch.setattr(sys, "argv", ["croupier", "serve", *words, "--dir", str(tmp_path / "d")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert f"{said} is not allowed" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "d").exists()

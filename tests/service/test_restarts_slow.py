@@ -68,21 +68,23 @@ def round_seconds(least: int = LEAST_ROUND_SECONDS) -> int:
 
 
 class HealthWatch:
-    """Asks /healthz all along, and keeps every answer that is wrong by what was going on; use it as a context."""
+    """Asks both roles' /healthz all along, and keeps every answer that is wrong by what was going on; use it as a context."""
 
-    def __init__(self, url: str) -> None:
-        self._url, self._stopping = url, threading.Event()
+    def __init__(self, shuffler: str, analyzer: str) -> None:
+        self._urls, self._stopping = {"shuffler": shuffler, "analyzer": analyzer}, threading.Event()
         self._away: list[list[float]] = []  # since when the database may have been away, since when it was, and until when
-        self._thread = threading.Thread(target=self._run, name="health", daemon=True)
-        self.answers, self.wrong = {200: 0, 503: 0, None: 0}, list[str]()
+        self._threads = [threading.Thread(target=self._run, args=(role,), daemon=True) for role in self._urls]
+        self.answers, self.wrong = {role: {200: 0, 503: 0, None: 0} for role in self._urls}, list[str]()
 
     def __enter__(self) -> HealthWatch:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
     @contextmanager
     def away(self, server: PostgresServer) -> Iterator[None]:
@@ -94,19 +96,20 @@ class HealthWatch:
         server.start(wait=True)  # a stale "ok" is no sign of it
         times[2] = time.monotonic()
 
-    def _run(self) -> None:
+    def _run(self, role: str) -> None:
+        answers = self.answers[role]
         while not self._stopping.wait(0.3):
             begun = time.monotonic()
-            told = health(self._url)
-            self.answers[told and told[0]] = self.answers.get(told and told[0], 0) + 1
-            if told is not None and (why := self._why_wrong(*told, begun, time.monotonic())):
-                self.wrong.append(f"{why}: {told}")
+            told = health(self._urls[role])
+            answers[told and told[0]] = answers.get(told and told[0], 0) + 1
+            if told is not None and (why := self._why_wrong(role, *told, begun, time.monotonic())):
+                self.wrong.append(f"{role}, {why}: {told}")
 
-    def _why_wrong(self, status: int, said: str, begun: float, ended: float) -> str:
+    def _why_wrong(self, role: str, status: int, said: str, begun: float, ended: float) -> str:
         first, *more = said.splitlines()
         if not (status == 200 and first == "ok") and not (status == 503 and first.startswith("not ok: ")):
             return "the status is not what the first line says"
-        if "loop is dead" in said or not any(line.startswith("errands: ") for line in more):
+        if "loop is dead" in said or (role == "shuffler" and not any(line.startswith("errands: ") for line in more)):
             return "a loop is dead"
         # A look at the database counts for _CHECKED seconds from when it began.
         if status == 200 and any(gone + _CHECKED < begun and ended < back for _, gone, back in self._away):
@@ -164,7 +167,7 @@ def test_20_restarts_of_the_database_and_of_each_role_in_secret_rounds_lose_noth
             stopped = threading.Event()
             waiting = [pool.submit(answer_when_asked, device, stopped) for device in roles.devices]
             try:
-                with HealthWatch(roles.shuffler.ready()) as watch:
+                with HealthWatch(roles.shuffler.ready(), roles.analyzer.ready()) as watch:
                     restarts = Restarts(roles, server, watch, seed=int(os.environ.get("CROUPIER_SEED", "1")))
                     begun = time.monotonic()
                     for number in range(20):  # over two thirds of the rounds, where there is time
@@ -180,7 +183,7 @@ def test_20_restarts_of_the_database_and_of_each_role_in_secret_rounds_lose_noth
             who = members(roles.devices, ROUNDS)
             print(f"restarts {restarts.done}, answers by rounds {[len(some) for some in who]}, /healthz {watch.answers}")
             assert not watch.wrong
-            assert watch.answers[200] > 0 < watch.answers[503]
+            assert all(answers[200] > 0 < answers[503] for answers in watch.answers.values())
             blanks = [Secret.of_seed(9000 + number).source() for number in range(1, ROUNDS + 1)]
             assert np.array_equal(theta, roles.in_memory(ROUNDS, lambda number: blanks[number - 1]))
             url = roles.shuffler.ready()

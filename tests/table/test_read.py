@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -211,3 +213,17 @@ def test_a_store_gives_back_what_was_written_from_files_without_a_name(tmp_path)
             assert not stored.flags.writeable
     with pytest.raises(ArgumentError, match="work_dir"):
         RowStore(tmp_path / "nowhere")
+
+
+@pytest.mark.process
+def test_a_refusal_right_after_the_header_ends_the_process_with_its_own_code(tmp_path):
+    """The fault: about one refused `croupier fit` in a hundred died by SIGABRT at its exit, or hung. A thread of Arrow's still held
+    bytes of Python's, and gave them back to an interpreter that was ending. With so rare a switch between threads, four in ten do.
+    """
+    (tmp_path / "people.csv").write_text("age,ill\n1,yes\n")
+    code = "import sys, pathlib; from croupier.table._read import Dialect, _header; sys.setswitchinterval(100)"
+    code += "; _header(pathlib.Path(sys.argv[1]), Dialect()); sum(range(5_000_000)); sys.exit(2)"  # the thread waits for Python
+    for _ in range(6):
+        command = [sys.executable, "-c", code, str(tmp_path / "people.csv")]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert (ended.returncode, ended.stderr) == (2, "")

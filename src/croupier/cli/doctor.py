@@ -26,6 +26,7 @@ from ..service.net.http import require_private_way
 from ..service.wire.documents import Document, WireError
 from ..service.wire.task import Task
 from ..validation import ArgumentError, Found
+from .processes import check_authority
 from .terminal import length_line
 
 # Days before a certificate's end at which an operator should have replaced it.
@@ -116,12 +117,8 @@ def _trusted(files: list[Path]) -> ssl.SSLContext:
     if files:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     for file in files:
-        try:
-            context.load_verify_locations(file)
-        except OSError as problem:
-            reason = "no certificate in it" if isinstance(problem, ssl.SSLError) else problem.strerror
-            remedy = "Name a PEM file; a role started with --dev has dev-certificate.pem in its folder."
-            raise ArgumentError("--ca", str(file), f"a file of certificates ({reason})", remedy) from None
+        check_authority("--ca", file)
+        context.load_verify_locations(file)
     return context
 
 

@@ -84,6 +84,7 @@ def running_alone(folder: Path, role: str) -> Iterator[None]:
 DatabaseUrl = Annotated[
     str | None, typer.Option(envvar="CROUPIER_DATABASE", help="Database URL. Default: SQLite in the role's folder.")
 ]
+_NOT_LEAKED = "ignore:resource_tracker:UserWarning"  # as an option of Python's, which its helpers are started with
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -92,6 +93,8 @@ def workers_context(*preloaded: str) -> Any:
     starts in milliseconds instead of seconds of processor time, and shares the memory of what was imported."""
     if sys.platform != "linux":
         return multiprocessing.get_context("spawn")
+    if _NOT_LEAKED not in sys.warnoptions:  # where the parent is killed, a helper removes its semaphores, and calls them leaked
+        sys.warnoptions.append(_NOT_LEAKED)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preloaded))
     return context
@@ -188,6 +191,17 @@ def _readable_pair(certificate: Path, key: Path) -> tuple[Path, Path]:
             "--certificate", str(certificate), f"a PEM certificate that fits --private-key ({reason})", remedy
         ) from None
     return certificate, key
+
+
+def check_authority(option: str, file: Path | None) -> None:
+    """Refuse a file of certificates to trust that cannot be used, before anything waits for a server in vain."""
+    try:
+        if file is not None:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
+    except OSError as problem:
+        reason = "no certificate in it" if isinstance(problem, ssl.SSLError) else problem.strerror
+        remedy = "Name a PEM file; a role started with --dev has dev-certificate.pem in its folder."
+        raise ArgumentError(option, str(file), f"a file of certificates ({reason})", remedy) from None
 
 
 def check_port(host: str, port: int) -> None:

@@ -34,6 +34,7 @@ from . import tasks
 from .processes import (
     DatabaseUrl,
     ShufflerOptions,
+    check_authority,
     check_port,
     end_with_parent,
     existing_database,
@@ -248,6 +249,8 @@ def shuffler(
     tls = tls_files(folder, host, certificate, private_key, dev, behind_proxy)
     if processes == 1:  # several share a port, and take it themselves
         check_port(host, port)
+    check_authority("--ca", ca)
+    check_authority("--enroller-ca", enroller_ca)
     url = database or sqlite_url(folder, "shuffler")
     if (analyzer is None) != (analyzer_key is None):
         raise ArgumentError(

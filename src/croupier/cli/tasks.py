@@ -27,7 +27,7 @@ from ..statistics import Answer, Description, Evaluation
 from ..statistics.histogram import HistogramAnswer
 from ..table import TableModel, schema_from
 from ..validation import ArgumentError, Found, whole
-from .processes import DatabaseUrl, end_with_parent, opened, record_act, sqlite_url, until_stopped, workers_context
+from .processes import DatabaseUrl, check_authority, end_with_parent, opened, record_act, sqlite_url, until_stopped, workers_context
 from .tables import left_out_of
 from .terminal import messages, say
 
@@ -88,6 +88,9 @@ def add(
 
     if (task is None) == (analyzer is None):
         raise ArgumentError("--task", task, "given at an analyzer, and --analyzer at a shuffler", "Give one of the two.")
+    check_authority("--ca", ca)
+    if shuffler_key is not None:
+        public_key("--shuffler-key", shuffler_key)
     if task is not None:
         called = name or task.stem.lower()
         with registry_of(folder, database, "analyzer") as registry:

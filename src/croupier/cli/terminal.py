@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import threading
 import time
@@ -51,12 +52,17 @@ def say(console: Console, text: str, style: str | None = None) -> None:
     console.print(text, style=style, markup=False, emoji=False, highlight=False, soft_wrap=not console.is_terminal)
 
 
+_OPTION_BESIDE = re.compile(r"[a-z_]+=\S+ \((--[^)]+)\)")  # an argument of Python's, and the option that it is here
+
+
 @contextmanager
 def warnings_said(console: Console) -> Iterator[None]:
-    """Warnings as messages, without the place in the code that they came from."""
+    """Warnings as messages, without the place in the code that they came from; of an argument and its option, the option."""
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        warnings.showwarning = lambda message, *_, **__: say(console, f"warning: {message}", "yellow")
+        warnings.showwarning = lambda message, *_, **__: say(
+            console, f"warning: {_OPTION_BESIDE.sub(lambda found: found[1], str(message))}", "yellow"
+        )
         yield
 
 

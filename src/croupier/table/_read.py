@@ -472,8 +472,10 @@ def _header(file: Path, dialect: Dialect) -> list[str]:
     """The columns of a CSV file by its first line alone, whatever follows."""
     with pa.input_stream(str(file)) as stream:
         first = stream.read(_BLOCK_BYTES).splitlines()[:1]
-    text = pa.py_buffer((first[0] if first else b"") + b"\n")
-    return [] if _kind(file) == "parquet" else list(_opened(text, arrow_csv.ConvertOptions(), dialect, file.name).schema.names)
+    text = pa.BufferOutputStream()  # Arrow's own memory: a thread of its reads it, and must not need Python where that is ending
+    text.write((first[0] if first else b"") + b"\n")
+    options = arrow_csv.ConvertOptions()
+    return [] if _kind(file) == "parquet" else list(_opened(text.getvalue(), options, dialect, file.name).schema.names)
 
 
 def _opened(what: Any, convert: Any, dialect: Dialect, name: str, over_lines: bool = False) -> Any:
