@@ -47,6 +47,7 @@ import sys
 from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from croupier.service.net.database import Database
+from croupier.service.net import server
 from croupier.service.net.server import Served, signing_key
 from croupier.service.shuffler.app import shuffler_app
 from croupier.service.shuffler.role import ShufflerRole
@@ -61,6 +62,7 @@ if checked == "checked":  # the compiled proofs, as in a shuffler that has had a
 role = ShufflerRole(Database(url, SHUFFLER), signing_key(folder), Ed25519PublicKey.from_public_bytes(key))
 tls = (folder / "dev-certificate.pem", folder / "dev-key.pem") if secure else None
 with Served(shuffler_app(role), tls=tls, port=int(port), shared=port != "0") as served:
+    getattr(server, "settle", int)()  # not in earlier versions
     print(served.url, flush=True)
     sys.stdin.read()
 """
