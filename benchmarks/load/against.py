@@ -1,4 +1,4 @@
-"""This version against an earlier checkout, in one run: the same reports, the same database and the same sender, in turns.
+"""This version against an earlier checkout, in one run: as many reports, as large a database and the same sender, in turns.
 
 The machine's other work slows both alike, and what counts is the processor time that the shuffler's process takes. It is the real
 app on a real socket and a SQLite file, without its errands: the round was opened before.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import shutil
 import statistics
 import subprocess
@@ -101,6 +102,25 @@ def prepared(folder: Path, reports: int, transport: str, dim: int, url: str | No
     return Prepared(folder, analyzer.public_key().public_bytes_raw().hex(), jobs, TRANSPORTS[transport].checked)
 
 
+_PREPARE = """
+import pickle, sys
+from pathlib import Path
+from benchmarks.load.against import prepared
+folder, reports, transport, dim, file = sys.argv[1:]
+Path(file).write_bytes(pickle.dumps(prepared(Path(folder), int(reports), transport, int(dim))))
+"""
+
+
+def prepared_by(source: Path, folder: Path, reports: int, transport: str, dim: int) -> Prepared:
+    """The same by the version in this checkout, whose tables may be others."""
+    file = folder.with_suffix(".pickle")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(source / "src"), str(Path(__file__).parents[2])])}
+    command = [sys.executable, "-c", _PREPARE, *map(str, (folder, reports, transport, dim, file))]
+    subprocess.run(command, env=environment, check=True)
+    made: Prepared = pickle.loads(file.read_bytes())
+    return made
+
+
 @contextmanager
 def serving(
     source: Path, there: Prepared, *, tls: bool, url: str | None = None, port: int = 0
@@ -166,16 +186,18 @@ def against(sizes: Sizes) -> dict[str, Any]:
     sources = {"before": Path(sizes.before), "after": Path(__file__).parents[2]}
     rows = []
     with tempfile.TemporaryDirectory(prefix="croupier-load-") as name:
-        worlds: dict[tuple[str, int, int], Prepared] = {}
+        worlds: dict[tuple[str, str, int, int], Prepared] = {}
         for what, transport, dim, connections, tls, clients in track(LOADS, description="against"):
             count = sizes.compared_clients if clients else sizes.compared
-            about = (transport, dim, count)
-            if about not in worlds:
-                worlds[about] = prepared(Path(name) / f"{len(worlds)}", count, transport, dim)
+            for version, source in sources.items():
+                about = (version, transport, dim, count)
+                if about not in worlds:
+                    worlds[about] = prepared_by(source, Path(name) / f"{len(worlds)}", count, transport, dim)
             turns: dict[str, list[dict[str, float]]] = {version: [] for version in sources}
             for _ in range(sizes.turns):
                 for version, source in sources.items():
-                    turns[version].append(turn(source, worlds[about], connections, tls=tls, clients=clients))
+                    there = worlds[version, transport, dim, count]
+                    turns[version].append(turn(source, there, connections, tls=tls, clients=clients))
             rows.append({"what": what, "count": count, "connections": connections, "tls": tls, **_compared(turns)})
     return {"turns": sizes.turns, "rows": rows}
 
