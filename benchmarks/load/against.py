@@ -1,4 +1,4 @@
-"""This version against an earlier checkout, in one run: the same reports, the same database and the same sender, in turns.
+"""This version against an earlier checkout, in one run: as many reports, as large a database and the same sender, in turns.
 
 The machine's other work slows both alike, and what counts is the processor time that the shuffler's process takes. It is the real
 app on a real socket and a SQLite file, without its errands: the round was opened before.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import shutil
 import statistics
 import subprocess
@@ -47,6 +48,7 @@ import sys
 from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from croupier.service.net.database import Database
+from croupier.service.net import server
 from croupier.service.net.server import Served, signing_key
 from croupier.service.shuffler.app import shuffler_app
 from croupier.service.shuffler.role import ShufflerRole
@@ -61,6 +63,7 @@ if checked == "checked":  # the compiled proofs, as in a shuffler that has had a
 role = ShufflerRole(Database(url, SHUFFLER), signing_key(folder), Ed25519PublicKey.from_public_bytes(key))
 tls = (folder / "dev-certificate.pem", folder / "dev-key.pem") if secure else None
 with Served(shuffler_app(role), tls=tls, port=int(port), shared=port != "0") as served:
+    getattr(server, "settle", int)()  # not in earlier versions
     print(served.url, flush=True)
     sys.stdin.read()
 """
@@ -97,6 +100,25 @@ def prepared(folder: Path, reports: int, transport: str, dim: int, url: str | No
     bodies = sealed_reports(document, task, analyzer, reports)[0]
     jobs = list(zip(tokens, bodies, strict=True))
     return Prepared(folder, analyzer.public_key().public_bytes_raw().hex(), jobs, TRANSPORTS[transport].checked)
+
+
+_PREPARE = """
+import pickle, sys
+from pathlib import Path
+from benchmarks.load.against import prepared
+folder, reports, transport, dim, file = sys.argv[1:]
+Path(file).write_bytes(pickle.dumps(prepared(Path(folder), int(reports), transport, int(dim))))
+"""
+
+
+def prepared_by(source: Path, folder: Path, reports: int, transport: str, dim: int) -> Prepared:
+    """The same by the version in this checkout, whose tables may be others."""
+    file = folder.with_suffix(".pickle")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(source / "src"), str(Path(__file__).parents[2])])}
+    command = [sys.executable, "-c", _PREPARE, *map(str, (folder, reports, transport, dim, file))]
+    subprocess.run(command, env=environment, check=True)
+    made: Prepared = pickle.loads(file.read_bytes())
+    return made
 
 
 @contextmanager
@@ -164,16 +186,18 @@ def against(sizes: Sizes) -> dict[str, Any]:
     sources = {"before": Path(sizes.before), "after": Path(__file__).parents[2]}
     rows = []
     with tempfile.TemporaryDirectory(prefix="croupier-load-") as name:
-        worlds: dict[tuple[str, int, int], Prepared] = {}
+        worlds: dict[tuple[str, str, int, int], Prepared] = {}
         for what, transport, dim, connections, tls, clients in track(LOADS, description="against"):
             count = sizes.compared_clients if clients else sizes.compared
-            about = (transport, dim, count)
-            if about not in worlds:
-                worlds[about] = prepared(Path(name) / f"{len(worlds)}", count, transport, dim)
+            for version, source in sources.items():
+                about = (version, transport, dim, count)
+                if about not in worlds:
+                    worlds[about] = prepared_by(source, Path(name) / f"{len(worlds)}", count, transport, dim)
             turns: dict[str, list[dict[str, float]]] = {version: [] for version in sources}
             for _ in range(sizes.turns):
                 for version, source in sources.items():
-                    turns[version].append(turn(source, worlds[about], connections, tls=tls, clients=clients))
+                    there = worlds[version, transport, dim, count]
+                    turns[version].append(turn(source, there, connections, tls=tls, clients=clients))
             rows.append({"what": what, "count": count, "connections": connections, "tls": tls, **_compared(turns)})
     return {"turns": sizes.turns, "rows": rows}
 

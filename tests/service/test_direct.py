@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import http.client
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
 from helpers_roles import Web, round_of
 
 from croupier.service.net import limits
-from croupier.service.net.server import Served
+from croupier.service.net.server import Served, settle
 from croupier.service.shuffler.app import RequestBatcher, shuffler_app
 from croupier.service.wire.documents import WireError
 from croupier.service.wire.task import Lot, Start
@@ -255,3 +256,43 @@ def test_what_comes_in_one_turn_of_the_loop_is_answered_together_and_a_failure_i
 
     assert asyncio.run(ask()) == list(range(40))
     assert together == [39, 1, 1]
+
+
+def test_what_comes_while_a_turn_is_waited_for_is_answered_in_it_and_no_turn_is_told_to_each():
+    together, more_are_here = list[int](), threading.Event()
+    turns = iter(range(2))
+
+    @contextmanager
+    def turn() -> Iterator[None]:
+        if next(turns):
+            raise OSError("the database is away")
+        assert more_are_here.wait(60)
+        yield
+
+    def answer(asked: Sequence[int]) -> Sequence[int]:
+        together.append(len(asked))
+        return asked
+
+    async def ask() -> tuple[list[int], list[int | BaseException]]:
+        batcher = RequestBatcher(answer, turn)
+        first = [asyncio.create_task(batcher.do(number)) for number in range(3)]
+        await asyncio.sleep(0.01)
+        more = [asyncio.create_task(batcher.do(number)) for number in range(3, 7)]
+        await asyncio.sleep(0.01)
+        more_are_here.set()
+        found = await asyncio.gather(*first, *more)
+        return found, await asyncio.gather(batcher.do(7), batcher.do(8), return_exceptions=True)
+
+    found, failed = asyncio.run(ask())
+    assert found == list(range(7))
+    assert together == [7]
+    assert [str(problem) for problem in failed] == ["the database is away"] * 2
+
+
+def test_what_is_loaded_is_left_out_of_the_search_for_garbage():
+    try:
+        settle()
+        assert gc.get_freeze_count() > 10_000
+        assert len(gc.get_objects()) < 10_000
+    finally:
+        gc.unfreeze()

@@ -343,6 +343,31 @@ def test_a_report_is_as_much_work_however_many_came_before_it(server, make_world
 
 
 @needs_postgres
+def test_one_process_at_a_time_is_in_its_turn(server):
+    """Of each task: those of another schema do not wait for it."""
+    url = server("turns")
+    first, second = Database(url, SHUFFLER), Database(url, SHUFFLER)
+    other = Database(url, SHUFFLER, within=second, schema="other")
+    begun, taken = threading.Event(), threading.Event()
+
+    def take() -> None:
+        begun.set()
+        with second.turn():
+            taken.set()
+
+    waiting = threading.Thread(target=take)
+    with first.turn():
+        with other.turn():
+            waiting.start()
+        assert begun.wait(60)
+        assert not taken.wait(0.5)
+    assert taken.wait(60)
+    waiting.join()
+    first.close()
+    second.close()
+
+
+@needs_postgres
 def test_a_role_waits_for_a_database_that_is_starting_and_names_one_that_stays_away(monkeypatch):
     with postgres_server() as server:
         url = server("late")

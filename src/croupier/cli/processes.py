@@ -317,7 +317,7 @@ def opened_role(options: ShufflerOptions) -> Any:
 def serve_shuffler(options: ShufflerOptions, ready: Semaphore | None = None) -> None:
     """One process, until it is stopped."""
     from ..service.net.limits import limit_addresses  # noqa: PLC0415
-    from ..service.net.server import Served  # noqa: PLC0415
+    from ..service.net.server import Served, settle  # noqa: PLC0415
     from ..service.shuffler.app import (  # noqa: PLC0415
         add_claims,
         add_page,
@@ -340,6 +340,7 @@ def serve_shuffler(options: ShufflerOptions, ready: Semaphore | None = None) -> 
         limit_addresses(web, header=options.address_header)
     served = Served(web, host=options.host, port=options.port, tls=options.tls, shared=options.shared)
     with until_stopped() as stopped, served, errands:
+        settle()
         if ready is None:
             typer.echo(f"shuffler on {served.url}")
         else:
@@ -412,7 +413,7 @@ def serve_hosting_shuffler(options: Any, ready: Callable[[], None] | None) -> No
     """A shuffler of many tasks, until it is stopped: one process of it."""
     from ..service.net.limits import limit_addresses  # noqa: PLC0415
     from ..service.net.registry import Keyring, front_app  # noqa: PLC0415
-    from ..service.net.server import Loop, Served  # noqa: PLC0415
+    from ..service.net.server import Loop, Served, settle  # noqa: PLC0415
     from ..service.shuffler.app import (  # noqa: PLC0415
         add_claims,
         add_page,
@@ -441,6 +442,7 @@ def serve_hosting_shuffler(options: Any, ready: Callable[[], None] | None) -> No
         if options.limited:
             limit_addresses(web, header=options.address_header)
         with Served(web, host=options.host, port=options.port, tls=options.tls, shared=options.shared) as served:
+            settle()
             if ready is None:
                 typer.echo(f"shuffler on {served.url}")
                 typer.echo(f"key {hex_of(Keyring(options.folder).current)}")

@@ -10,7 +10,7 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.resources import files
@@ -219,9 +219,9 @@ class Intake:
         self.tokens: RequestBatcher[str, str] = RequestBatcher(shuffler.clients_of)
         self.rounds: RequestBatcher[str, Document | None] = RequestBatcher(shuffler.rounds_for)
         self.lots: RequestBatcher[str, Lot] = RequestBatcher(shuffler.lots_for)
-        self.reports: RequestBatcher[tuple[str, bytes], Accepted] = RequestBatcher(shuffler.receive_all)
+        self.reports: RequestBatcher[tuple[str, bytes], Accepted] = RequestBatcher(shuffler.receive_all, shuffler.store.turn)
         self.starts: RequestBatcher[str, Start] = RequestBatcher(shuffler.starts_for)
-        self._whole = self._by_token(shuffler.receive_all)
+        self._whole = self._by_token(shuffler.receive_all, shuffler.store.turn)
         self._open: RequestBatcher[None, Document | None] = RequestBatcher(lambda asked: [shuffler.current()] * len(asked))
         self._taken = Counter("croupier_reports_taken", "Reports that were taken, retries included", registry=registry)
         self._refused = Counter("croupier_reports_refused", "Reports that were refused", ["status"], registry=registry)
@@ -321,7 +321,9 @@ class Intake:
             self._whole.submit((request.token, bytes(request.body)), answer)
 
     def _by_token(
-        self, answer: Callable[[Sequence[tuple[str, Item]]], Sequence[Outcome | RefusedError]]
+        self,
+        answer: Callable[[Sequence[tuple[str, Item]]], Sequence[Outcome | RefusedError]],
+        turn: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> RequestBatcher[tuple[str, Item], Outcome]:
         """Looks up whose requests they are, and answers them, in one step: each hears what it would have heard by itself."""
 
@@ -340,7 +342,7 @@ class Intake:
                 outcomes |= zip(known, answer(list(known.values())), strict=True)
             return [outcomes[place] for place in range(len(brought))]
 
-        return RequestBatcher(answer_all)
+        return RequestBatcher(answer_all, turn)
 
 
 def _tell_document(request: DirectRequest, outcome: Document | Exception | None) -> None:
@@ -379,8 +381,12 @@ def _healthy_app(shuffler: ShufflerRole, loop: Loop | None) -> tuple[FastAPI, Co
 class RequestBatcher(Generic[Item, Outcome]):
     """What is asked while an answer is being found is answered next, together: one transaction, one wait for the disk."""
 
-    def __init__(self, answer: Callable[[Sequence[Item]], Sequence[Outcome | RefusedError]]) -> None:
-        self._answer = answer
+    def __init__(
+        self,
+        answer: Callable[[Sequence[Item]], Sequence[Outcome | RefusedError]],
+        turn: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self._answer, self._turn = answer, turn  # what comes until it is our turn is answered with the rest
         self._waiting: list[tuple[Item, Callable[[Outcome | Exception], None]]] = []
         self._busy = False
         self._thread = ThreadPoolExecutor(1, "requests")
@@ -409,17 +415,26 @@ class RequestBatcher(Generic[Item, Outcome]):
             loop.call_soon(self._next, loop)  # with what else comes in this turn of the loop
 
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        some, self._waiting = self._waiting[:_MOST_TOGETHER], self._waiting[_MOST_TOGETHER:]
-        self._thread.submit(self._find, loop, some)
+        self._thread.submit(self._find, loop)
 
-    def _find(self, loop: asyncio.AbstractEventLoop, some: list[tuple[Item, Callable[[Outcome | Exception], None]]]) -> None:
+    def _find(self, loop: asyncio.AbstractEventLoop) -> None:
+        some: list[tuple[Item, Callable[[Outcome | Exception], None]]] = []
         outcomes: Sequence[Outcome | Exception]
         try:
-            outcomes = self._answer([item for item, _ in some])
+            with self._turn():
+                some = self._some()
+                outcomes = self._answer([item for item, _ in some])
         except Exception as problem:  # each of them hears of it
+            some = some or self._some()
             outcomes = [problem] * len(some)
         with suppress(RuntimeError):  # the server has ended
             loop.call_soon_threadsafe(self._tell, loop, some, outcomes)
+
+    def _some(self) -> list[tuple[Item, Callable[[Outcome | Exception], None]]]:
+        """The first that wait, and wait no longer; the loop's thread adds others meanwhile, at the end."""
+        some = self._waiting[:_MOST_TOGETHER]
+        del self._waiting[: len(some)]
+        return some
 
     def _tell(
         self,
