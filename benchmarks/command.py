@@ -14,6 +14,8 @@ from .paths import DOCS, RESULTS
 from .protocol import Benchmark, Results, benchmark
 
 FIGURES = "evidence"
+# What is shown of a benchmark beside its own figures: under which word, of which other one, which part.
+BESIDE = {"peers": ("defaults", "accuracy", "estimators")}
 
 
 def run(name: str, options: Sequence[str]) -> None:
@@ -40,7 +42,7 @@ def run(name: str, options: Sequence[str]) -> None:
     if arguments.out is None and not RESULTS.exists():
         parser.error("--out is needed: the folder for the results")
     arguments.folder, arguments.error = arguments.out or RESULTS, parser.error
-    results = read(name, arguments.folder) if arguments.redraw else chosen.measure(arguments)
+    results = read(name, arguments.folder) if arguments.redraw else chosen.measure(arguments) | beside(name, arguments.folder)
     print(chosen.page(results))
     if arguments.out or not arguments.quick:
         store(name, results, arguments.folder)
@@ -51,15 +53,23 @@ def run(name: str, options: Sequence[str]) -> None:
 
 
 def read(name: str, folder: Path) -> Results:
-    """Return what is stored of a benchmark."""
+    """Return what is stored of a benchmark, and what is shown beside it."""
     results: Results = json.loads((folder / f"{name}.json").read_text())
-    return results
+    return results | beside(name, folder)
+
+
+def beside(name: str, folder: Path) -> Results:
+    """Return figures of another benchmark that are shown beside this one's; they are stored with the other."""
+    word, other, part = BESIDE.get(name, ("", "", ""))
+    path = folder / f"{other}.json"
+    return {word: json.loads(path.read_text())[part]} if word and path.exists() else {}
 
 
 def store(name: str, results: Results, folder: Path) -> None:
-    """Store a benchmark's figures."""
+    """Store a benchmark's own figures."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
+    own = {key: value for key, value in results.items() if key != BESIDE.get(name, ("",))[0]}
+    (folder / f"{name}.json").write_text(json.dumps(own, indent=1) + "\n")
 
 
 def write(name: str, chosen: Benchmark, results: Results, folder: Path) -> None:

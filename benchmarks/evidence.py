@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from .command import FIGURES, linked, read
 from .paths import RESULTS
-from .protocol import Results, Section, benchmark
+from .protocol import Section, benchmark
 from .tables import table
 
 SECTIONS = {
@@ -56,7 +56,7 @@ def page(folder: Path) -> str:
         if not (folder / f"{name}.json").exists():
             sections.append(f"## {title}\n\nNot measured here: {command}.\n")
             continue
-        chosen, results = cast(Section, benchmark(name)), stored(name, folder)
+        chosen, results = cast(Section, benchmark(name)), read(name, folder)
         text = f"## {title}\n\n{chosen.headline(results)}\n\n{linked(chosen.summary(results), FIGURES).strip()}\n"
         sections.append(f"{text}\nMeasured again by {command}; in full: `{where}{name}.md`.\n")
     rows = [(f"`{name}`", what) for name, what in OTHERS.items()]
@@ -65,13 +65,5 @@ def page(folder: Path) -> str:
 
 def pictures(folder: Path) -> dict[str, str]:
     """Return the front page's picture, where what it shows is stored in the folder."""
-    drawn: dict[str, str] = cast(Any, benchmark("peers")).front(stored("peers", folder)) if (folder / "peers.json").exists() else {}
+    drawn: dict[str, str] = cast(Any, benchmark("peers")).front(read("peers", folder)) if (folder / "peers.json").exists() else {}
     return drawn
-
-
-def stored(name: str, folder: Path) -> Results:
-    """Return what is stored of a benchmark; for peers also the estimators as they come, on the same rows."""
-    results = read(name, folder)
-    if name == "peers" and (folder / "accuracy.json").exists():
-        results["defaults"] = read("accuracy", folder)["estimators"]
-    return results

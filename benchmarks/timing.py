@@ -21,6 +21,13 @@ def turns(work: dict[str, Callable[[], Any]], repeats: int) -> dict[str, list[fl
     return times
 
 
+def timed(run: Callable[[], Any]) -> dict[str, float]:
+    """Return the seconds that a piece of work took by the clock, and of the processor."""
+    start, used = time.perf_counter(), time.process_time()
+    run()
+    return {"seconds": time.perf_counter() - start, "cpu": time.process_time() - used}
+
+
 def medians(work: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
     """Return the median seconds of each piece of work, the pieces taking turns."""
     return {name: statistics.median(times) for name, times in turns(work, repeats).items()}

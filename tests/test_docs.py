@@ -16,7 +16,6 @@ import yaml
 
 import croupier as cr
 from benchmarks.command import read
-from benchmarks.evidence import stored
 from benchmarks.paths import RESULTS
 from benchmarks.peers.catalogue import DEFAULT, DEFAULT_TASKS, NO_PRIVACY
 from benchmarks.peers.drawing import LOCAL, seen
@@ -79,7 +78,7 @@ SETS = {
 
 def test_readme_accuracies_are_the_stored_ones():
     """Croupier's are those of the estimators as they come, the others those of peers."""
-    text, peers = (ROOT / "README.md").read_text(), Findings(stored("peers", RESULTS))
+    text, peers = (ROOT / "README.md").read_text(), Findings(read("peers", RESULTS))
     for problem, title in SETS.items():
         asked = ((NO_PRIVACY, None), ("DP-GD", 1.0), (DEFAULT, 1.0), (LOCAL, 1.0))
         plain, curator, ours, local_privacy = (f"{100 * peers.score(problem, *how):.1f} %" for how in asked)
@@ -106,7 +105,7 @@ def test_stored_bits_are_those_that_are_sent_now():
 
 
 def test_readme_describes_its_picture():
-    text, peers = (ROOT / "README.md").read_text(), Findings(stored("peers", RESULTS))
+    text, peers = (ROOT / "README.md").read_text(), Findings(read("peers", RESULTS))
     behind = [
         max(peers.score(problem, name, epsilon) for name in ("DP-GD", "Opacus")) - peers.score(problem, ours, epsilon)
         for problem in SETS

@@ -1,4 +1,4 @@
-"""Estimators as they come on tables: nothing is tuned, each person is asked once. Their fits' time beside scikit-learn's."""
+"""Estimators as they come on tables: nothing is tuned, each person is asked once."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from croupier.estimator import ShuffleLogisticRegression, ShuffleRidge
 
 from ..cells import Cells
 from ..peers.catalogue import TARGETS
-from ..timing import forget_plans, turns
 
 DELTA, EPSILONS = 1e-6, (0.1, 0.5, 1.0)
-# Measured as well where nothing was asked for, on the data sets of the front page.
-FURTHER = dict.fromkeys(("adult", "covtype", "mnist10"), (2.0, 4.0))
+# Measured as well where nothing was asked for, beside peers.
+FURTHER = dict.fromkeys(("adult", "covtype", "mnist10", "adult, age"), (2.0, 4.0)) | {"covtype, elevation": (4.0,)}
 # Accuracy, or for ridge R^2, that was asked for at each epsilon.
 ASKED = {
     "adult": (0.832, 0.845, 0.846),
@@ -115,27 +113,3 @@ def few(load: Callable[..., Any], kinds: np.ndarray, cells: Cells, seeds: int) -
 
     found = cells.all([["few", *row[:4], seeds] for row in FEW], measured, description="few people and rare classes")
     return [row | {"seeds": seeds} | dict(zip(("asked", "score"), asked[row["task"]], strict=True)) for row in found]
-
-
-def times(load: Callable[..., Any], repeats: int) -> dict[str, float]:
-    """Seconds of a fit on Covertype with planning, by default and by the plain rule, and of scikit-learn's, in turns."""
-    X, y, *_ = table(load, "covtype")
-
-    def fit(rule: str) -> Any:
-        forget_plans()
-        return estimator("covtype", 1.0, np.arange(2), rule=rule).fit(X, y)
-
-    fits = {
-        "default": lambda: fit("practical"),
-        "plain": lambda: fit("plain"),
-        "scikit_learn": lambda: LogisticRegression(max_iter=1000, C=1e4).fit(X, y),
-    }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        seconds = turns(fits, repeats)
-    found = {f"{name}_seconds": statistics.median(some) for name, some in seconds.items()}
-    pairs = {"default_over_plain": ("default", "plain"), "scikit_learn_over_default": ("scikit_learn", "default")}
-    return found | {
-        name: statistics.median(a / b for a, b in zip(seconds[one], seconds[other], strict=True))
-        for name, (one, other) in pairs.items()
-    }

@@ -1,7 +1,8 @@
 """Fits by other libraries, run inside a virtual environment of theirs: one line of JSON asks, one line of JSON answers.
 
 A request names the peer, a folder with X.npy and y.npy, the loss, epsilon, delta, a seed and settings; the answer holds the weights
-and the seconds that the fit took, without imports and reading. Started by `methods.py`; it imports nothing of this project.
+and the seconds that the fit took, and those of the processor, without imports and reading. Started by `methods.py`; it imports
+nothing of this project.
 """
 
 from __future__ import annotations
@@ -24,7 +25,17 @@ def rows(folder: str) -> tuple[np.ndarray, np.ndarray]:
     return np.load(Path(folder) / "X.npy"), np.load(Path(folder) / "y.npy")
 
 
-def opacus(request: dict[str, Any]) -> tuple[np.ndarray, float, int]:
+def started() -> tuple[float, float]:
+    """The time by the clock, and the processor's."""
+    return time.perf_counter(), time.process_time()
+
+
+def took(begun: tuple[float, float]) -> dict[str, float]:
+    """The seconds since then, of both."""
+    return dict(zip(("seconds", "cpu"), (now - then for now, then in zip(started(), begun, strict=True)), strict=True))
+
+
+def opacus(request: dict[str, Any]) -> tuple[np.ndarray, dict[str, float], int]:
     """DP-SGD as Opacus documents it: Poisson sampling, a DataLoader, the PRV accountant; SGD with momentum 0.9 from 0.
 
     loader="plain" fetches rows one by one, as TensorDataset does; otherwise a batch is fetched at once, which gives the same rows.
@@ -45,7 +56,7 @@ def opacus(request: dict[str, Any]) -> tuple[np.ndarray, float, int]:
         ("ridge", False): lambda scores, y: ((scores[:, 0] - y) ** 2).mean() / 2,
     }[request["loss"], request["outputs"] > 1]
     torch.manual_seed(request["seed"])
-    begun = time.perf_counter()
+    begun = started()
     labels = torch.as_tensor(y.astype(np.int64 if request["outputs"] > 1 else np.float32))
     if request.get("loader") == "plain":
         data = DataLoader(TensorDataset(torch.as_tensor(X), labels), batch_size=request["batch"])
@@ -70,22 +81,22 @@ def opacus(request: dict[str, Any]) -> tuple[np.ndarray, float, int]:
                 loss(model(features), targets).backward()
                 optimizer.step()
                 steps += 1
-    return model._module.weight.detach().numpy(), time.perf_counter() - begun, steps
+    return model._module.weight.detach().numpy(), took(begun), steps
 
 
-def diffprivlib(request: dict[str, Any]) -> tuple[np.ndarray, float, None]:
+def diffprivlib(request: dict[str, Any]) -> tuple[np.ndarray, dict[str, float], None]:
     """Objective perturbation for the logistic loss, the functional mechanism for least squares: both pure epsilon."""
     from diffprivlib.models import LinearRegression, LogisticRegression  # noqa: PLC0415
 
     X, y = rows(request["folder"])
     options = {"epsilon": request["epsilon"], "fit_intercept": False, "random_state": request["seed"]}
-    begun = time.perf_counter()
+    begun = started()
     if request["loss"] == "ridge":
         model = LinearRegression(bounds_X=(-1.0, 1.0), bounds_y=(-1.0, 1.0), **options)
     else:  # rows were scaled to norm 1 in single precision
         model = LogisticRegression(data_norm=1 + 1e-6, C=request["weight"], **options)
     model.fit(X, y)
-    return np.asarray(model.coef_), time.perf_counter() - begun, None
+    return np.asarray(model.coef_), took(begun), None
 
 
 def main() -> None:
@@ -97,7 +108,7 @@ def main() -> None:
             theta, seconds, rounds = {"opacus": opacus, "diffprivlib": diffprivlib}[request["peer"]](request)
             if not math.isfinite(float(np.abs(theta).sum())):
                 raise FloatingPointError("the weights are not finite")
-            answer = {"theta": np.ravel(theta).astype(float).tolist(), "seconds": seconds, "rounds": rounds}
+            answer = {"theta": np.ravel(theta).astype(float).tolist(), **seconds, "rounds": rounds}
         except Exception as error:  # whatever a peer stumbles over is its cell in the table
             answer = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
         print(json.dumps(answer), flush=True)

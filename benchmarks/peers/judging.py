@@ -8,6 +8,7 @@ import statistics
 from typing import Any
 
 from ..protocol import Results, Verdict
+from . import racing
 from .catalogue import (
     AGAIN,
     AS_DOCUMENTED,
@@ -55,6 +56,10 @@ class Findings:
         """How many times as long these took as the others, seed by seed; the median."""
         other = {fit["seed"]: fit["seconds"] for fit in others}
         return statistics.median(fit["seconds"] / other[fit["seed"]] for fit in fits) if fits and others else math.nan
+
+    def race_ratio(self, name: str, other: str, what: str = "seconds") -> float:
+        """How many times as long one took as the other in the race of fits as they come, turn by turn; the median."""
+        return statistics.median(turn[name][what] / turn[other][what] for turn in self.results["race"]["turns"])
 
     def best_central(self, problem: str, epsilon: float) -> tuple[float, str]:
         found = [(self.score(problem, method, epsilon), method) for method in CENTRAL]
@@ -105,6 +110,7 @@ def judge(results: Results) -> list[Verdict]:
                 )
                 what = f"{TITLES[problem].split(',')[0]}: {name} above local privacy (PrivUnit, {shown(local, problem)} %)"
                 lines.append(Verdict(what, "at least 5 points", f"{100 * (ours - local):.1f}", ours >= local + 0.05))
+    lines += as_they_come(findings)
     if RACE in findings.problems:
         lines += raced(findings)
     twice = [fit for fit in findings.results["fits"] if fit.get("again")]
@@ -116,6 +122,29 @@ def judge(results: Results) -> list[Verdict]:
                 "the same fit twice gives the same weights, bit for bit", f"all {len(twice)} methods", str(same), same == len(twice)
             )
         )
+    return lines
+
+
+def as_they_come(findings: Findings) -> list[Verdict]:
+    """Every cell of estimators as they come, or where none was measured of those that were tuned, each person asked once; and the
+    time of a fit."""
+    lines = []
+    for problem in findings.problems:
+        for epsilon in findings.epsilons(problem):
+            best, method = findings.best_central(problem, epsilon)
+            name = DEFAULT if findings.fits(problem, DEFAULT, epsilon) else "Croupier sequential"
+            gap = best - findings.score(problem, name, epsilon)
+            if not math.isnan(gap) and findings.defaults:
+                what = f"{problem}, epsilon {epsilon:g}: {name} below the best central method ({method}, {shown(best, problem)})"
+                limit, found = ("0.01", f"{gap:.3f}") if problem.endswith("ridge") else ("1 point", f"{100 * gap:.1f}")
+                lines.append(Verdict(what, f"at most {limit}", found, gap <= 0.01))
+    if "race" in findings.results:
+        for name, asked in {NO_PRIVACY: 10, racing.DOCUMENTED: 30}.items():
+            ratio = findings.race_ratio(name, DEFAULT)
+            what = f"Covertype, as they come: time of {name} over that of {DEFAULT}"
+            lines.append(Verdict(what, f"at least {asked}", f"{ratio:.1f}", ratio >= asked))
+        ratio, what = findings.race_ratio(DEFAULT, racing.PLAIN), f"Covertype: time of {DEFAULT} over that of {racing.PLAIN}"
+        lines.append(Verdict(what, "at most 1.5", f"{ratio:.2f}", ratio <= 1.5))
     return lines
 
 

@@ -22,10 +22,11 @@ from threadpoolctl import threadpool_limits
 import croupier as cr
 from croupier.privacy._tight import parameters as plans
 
+from .. import command
 from ..cells import Cells, fingerprint
 from ..datasets import loader
 from ..protocol import Results
-from . import catalogue, methods
+from . import catalogue, methods, racing
 from .catalogue import METHODS, PROBLEMS, Method
 from .methods import NotAvailableError, Setting, Task
 
@@ -185,12 +186,16 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--processes", type=int, default=2, help="for what is not timed")
     parser.add_argument("--only", nargs="*", help="data sets, or data set/loss")
+    parser.add_argument("--race", type=int, help="only times of fits as they come, in so many turns; the rest stays as stored")
 
 
 def measure(arguments: argparse.Namespace) -> Results:
     """All problems, or those that were asked for."""
     if arguments.data is None:
         arguments.error("--data is needed: the folder with load.py")
+    if arguments.race:
+        stored = command.read("peers", arguments.folder)
+        return stored | {"race": racing.race(arguments, stored, *data(arguments.data.resolve(), catalogue.RACE))}
     wanted = ["adult/logistic", "covtype/logistic"] if arguments.quick else list(PROBLEMS)
     problems = [name for name in wanted if not arguments.only or {name, name.split("/")[0]} & set(arguments.only)]
     arguments.seeds = min(arguments.seeds, 2) if arguments.quick else arguments.seeds

@@ -35,6 +35,8 @@ from croupier.optimizer import Schedule, acsa
 from croupier.privacy import central_noise_std
 from croupier.protocol import NotPrivateWarning
 
+from ..timing import timed
+
 Setting = dict[str, Any]
 Floats = np.ndarray
 HERE = Path(__file__).parent
@@ -105,6 +107,7 @@ class Fit:
     seconds: float
     bits: int | None = None  # that one user sends in all; None where the record itself is handed over
     rounds: int | None = None
+    cpu: float | None = None  # the processor's seconds, where they were measured
 
 
 class NotAvailableError(RuntimeError):
@@ -122,11 +125,10 @@ def nonprivate(task: Task, epsilon: float, delta: float, setting: Setting, seed:
         "svm": lambda: LinearSVC(C=weight, fit_intercept=False, dual=False, max_iter=1000, random_state=seed),
         "ridge": lambda: Ridge(alpha=1 / weight, fit_intercept=False),
     }[task.loss]()
-    begun = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LinAlgWarning)  # columns that are hardly ever used
-        model.fit(task.X, task.y)
-    return Fit(np.asarray(model.coef_, dtype=np.float64).ravel(), time.perf_counter() - begun)
+        took = timed(lambda: model.fit(task.X, task.y))
+    return Fit(np.asarray(model.coef_, dtype=np.float64).ravel(), **took)
 
 
 # --- Croupier ---
@@ -390,7 +392,7 @@ def peer(name: str, relation: str = "add/remove") -> Callable[..., Fit]:
         answer = _peer(python, os.getpid()).ask(
             {"peer": name, **about, "epsilon": epsilon, "delta": delta, "seed": seed, **setting}
         )
-        return Fit(np.asarray(answer["theta"]), answer["seconds"], rounds=answer.get("rounds"))
+        return Fit(np.asarray(answer["theta"]), answer["seconds"], rounds=answer.get("rounds"), cpu=answer["cpu"])
 
     return fit
 

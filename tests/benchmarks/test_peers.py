@@ -10,6 +10,7 @@ import copy
 import json
 import math
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from scipy.stats import beta, binom, chi2, kstest
 
 import croupier as cr
 from benchmarks import command, datasets, protocol
-from benchmarks.peers import catalogue, judging, measuring, methods, writing
+from benchmarks.peers import catalogue, judging, measuring, methods, racing, writing
 from croupier.privacy import central_noise_std
 from croupier.privacy.gaussian import gaussian_delta, gaussian_mu
 from croupier.problem.problem import Smoothed
@@ -367,6 +368,70 @@ def test_the_page_says_what_is_missed(results):
     assert "below the best central method in 2 of 2 cells: adult/logistic at 1 (5.4 points, Opacus)" in text
     assert "none is as accurate" in text
     assert "**no**" in text
+
+
+def test_every_cell_of_estimators_as_they_come_is_judged(results):
+    """Beside the best central method at the same epsilon; where none was measured as it comes, the tuned one that asks once."""
+    row = {"task": "adult", "epsilon": 1.0, "least": 0.79, "median": 0.8001, "most": 0.81, "bits_per_user": 768}
+    results["defaults"] = [row]
+    lines = {what: found for what, found in judged(results).items() if "epsilon 1: Croupier" in what}
+    assert lines["adult/logistic, epsilon 1: Croupier by default below the best central method (Opacus, 81.0)"] == ("1.0", True)
+    assert any(what.startswith("covtype/logistic, epsilon 1: Croupier sequential") for what in lines)
+    assert "| Croupier by default, asked once | 80.0 (79.0 to 81.0) | - | 768 | 1 | replace-one |" in writing.page(results)
+    row["median"] = 0.79
+    assert ("2.0", False) in judged(results).values()
+
+
+def test_a_race_of_fits_as_they_come_is_judged_turn_by_turn(results):
+    seconds = {catalogue.DEFAULT: 0.2, racing.PLAIN: 0.1, catalogue.NO_PRIVACY: 2.2, racing.DOCUMENTED: 8.0}
+    turns = [
+        {name: {"seconds": busy * some, "cpu": some, "score": 0.75} for name, some in seconds.items()}
+        for busy in (1, 9, 2)  # a busy moment hits all
+    ]
+    results["race"] = {"turns": turns, "processors": 2}
+    lines = {what: found for what, found in judged(results).items() if "Croupier by default" in what}
+    assert lines == {
+        "Covertype, as they come: time of scikit-learn over that of Croupier by default": ("11.0", True),
+        "Covertype, as they come: time of Opacus, as documented over that of Croupier by default": ("40.0", True),
+        'Covertype: time of Croupier by default over that of Croupier, rule="plain"': ("2.00", False),
+    }
+    row = "| scikit-learn | 75.0 | 4.40 | 2.20 | 11.0 |"
+    assert row in writing.page(results)
+    assert row in writing.summary(results)
+
+
+def test_only_a_race_is_measured_and_the_rest_stays_as_stored(results, folder, monkeypatch):
+    """The real fits, of scikit-learn and ours; Opacus is answered for."""
+    out = folder / "race"
+    out.mkdir()
+    setting = {"batch": 8, "epochs": 1, "step": 1.0}
+    chosen = [{"method": catalogue.NO_PRIVACY, "epsilon": None, "setting": {"weight": 1.0}}, {"method": "Opacus", "epsilon": 1.0}]
+    tuned = [{"problem": catalogue.RACE, "delta": None, "setting": setting, "settings": [setting]} | cell for cell in chosen]
+    command.store("peers", results | {"tuned": tuned, "fits": []}, out)
+    task, asked = made(users=3000), []
+
+    def opacus(task, epsilon, delta, setting, seed):
+        asked.append(setting)
+        return methods.Fit(np.zeros(task.dim), 5.0, cpu=4.0)
+
+    task.X[:, -1] = 0.1
+    monkeypatch.setattr(measuring, "data", lambda folder, problem: (task, task.X[:100], task.y[:100]))
+    monkeypatch.setitem(catalogue.METHODS, "Opacus", replace(catalogue.METHODS["Opacus"], fit=opacus))
+    monkeypatch.setattr(methods, "make_environments", lambda folder, names: {})
+    found = measuring.measure(argparse.Namespace(data=folder, folder=out, venvs=folder, race=2))
+    assert found["tuned"] == tuned
+    assert asked == [setting | {"loader": "plain"}] * 2
+    assert len(found["race"]["turns"]) == 2
+    for turn in found["race"]["turns"]:
+        assert turn["Opacus, as documented"]["seconds"] == 5.0
+        assert all(turn[name]["cpu"] > 0 for name in (catalogue.DEFAULT, racing.PLAIN, catalogue.NO_PRIVACY))
+
+
+def test_figures_shown_beside_are_read_and_not_stored_twice(tmp_path):
+    command.store("accuracy", {"estimators": [1]}, tmp_path)
+    command.store("peers", {"fits": [], "defaults": [0]}, tmp_path)
+    assert command.read("peers", tmp_path) == {"fits": [], "defaults": [1]}
+    assert json.loads((tmp_path / "peers.json").read_text()) == {"fits": []}
 
 
 def test_the_same_fit_twice_is_judged(results):
