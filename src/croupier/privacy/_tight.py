@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ..validation import ArgumentError
+from ._statements import exact
 from .certificate import MAX_TRIALS, Certificate, NoCertificateError, certify, presume
 from .gaussian import gaussian_mu
 from .guarantee import Guarantee
@@ -79,7 +80,7 @@ def parameters(request: SumRequest) -> Parameters:
 def no_certificate(request: SumRequest, rounds: str, remedy: str) -> NoCertificateError:
     """The refusal of a request that no plan was certified for."""
     return NoCertificateError(
-        f"epsilon = {request.epsilon:g} at delta = {request.delta:g} cannot be certified for {request.users:,} users, "
+        f"epsilon = {exact(request.epsilon)} at delta = {exact(request.delta)} cannot be certified for {request.users:,} users, "
         f"{request.dim:,} coordinates and {rounds}: so few noise bits have no proof. {remedy}, or a larger "
         "delta; or ask more users. Nothing was asked or spent."
     )

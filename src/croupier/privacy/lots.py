@@ -29,7 +29,7 @@ from ._crowd import (
     shortage,
     smallest_batch,
 )
-from ._statements import round_up
+from ._statements import exact, round_up
 from .calibration import plan as make_plan
 from .certificate import RESIDUE, NoCertificateError, certify
 from .gaussian import central_noise_std, gaussian_mu
@@ -548,7 +548,7 @@ def _one_round(asked: _Asked, lots: int, size: int, counted: int, mu: float) -> 
         remedy = (
             "With so large a delta no smaller epsilon can be told apart: choose a smaller delta, a larger epsilon, or open lots."
         )
-        raise ArgumentError("delta", request.delta, f"smaller beside epsilon = {request.epsilon:g} with secret lots", remedy)
+        raise ArgumentError("delta", request.delta, f"smaller beside epsilon = {exact(request.epsilon)} with secret lots", remedy)
     round_request = SumRequest(
         **asdict(request)
         | {"epsilon": epsilon, "delta": delta, "users": size, "honest": counted / size, "neighbours": "zero-out", "rounds": 1}
