@@ -244,7 +244,7 @@ def as_they_come_table(findings: Findings) -> str:
     if "race" not in findings.results:
         return ""
     race, names = findings.results["race"], (DEFAULT, racing.PLAIN, NO_PRIVACY, racing.DOCUMENTED)
-    text = RACED.format(turns=len(race["turns"]), processors=race["processors"])
+    text = RACED.format(turns=len(race["turns"]))
     for name in names:
         score, seconds, cpu = (
             statistics.median(turn[name][what] for turn in race["turns"]) for what in ("score", "seconds", "cpu")
@@ -256,7 +256,7 @@ def as_they_come_table(findings: Findings) -> str:
 RACED = """
 ### A fit as it comes, on Covertype at epsilon = 1
 
-Planning included; medians of {turns} turns, one after the other, each with all {processors} processors that the process had.
+Planning included; medians of {turns} turns on a shared machine, one thread each.
 
 | | accuracy | seconds | of the processor | over a fit by default |
 |---|--:|--:|--:|--:|

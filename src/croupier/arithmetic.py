@@ -97,7 +97,8 @@ class ConstantBeside:
         return self.shape[0]
 
     def __getitem__(self, some: Any) -> ConstantBeside:
-        return ConstantBeside(self.rows[some], self.constant)
+        numbered = isinstance(some, np.ndarray) and some.dtype.kind in "iu"  # `take` is faster than brackets
+        return ConstantBeside(self.rows.take(some, axis=0) if numbered else self.rows[some], self.constant)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         return self.toarray().astype(dtype or self.dtype, copy=False)
