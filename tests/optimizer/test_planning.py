@@ -16,7 +16,9 @@ def planned(users, epsilon, **options):
     return cr.schedule(problem, users, epsilon=epsilon, delta=1e-6, rule="practical", **options)
 
 
-@pytest.mark.parametrize(("users", "epsilon", "noisy"), [(32_561, 1.0, False), (32_561, 0.5, True), (32_561, 0.1, True), (5_000, 1.0, True)])
+@pytest.mark.parametrize(
+    ("users", "epsilon", "noisy"), [(32_561, 1.0, False), (32_561, 0.5, True), (32_561, 0.1, True), (5_000, 1.0, True)]
+)
 def test_a_noisy_run_has_less_noise_and_more_rounds_of_gradients_for_more_bits(users, epsilon, noisy, monkeypatch):
     chosen = planned(users, epsilon)
     monkeypatch.setattr(planning, "_NOISY_RUN", 1e9)
