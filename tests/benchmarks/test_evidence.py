@@ -35,7 +35,6 @@ MISSED: dict[str, set[str]] = {
         "covtype, the estimator as it comes, epsilon 0.5: accuracy",
         "covtype, the estimator as it comes, epsilon 1: accuracy",
         "mnist10, the estimator as it comes, epsilon 0.1: accuracy",
-        "adult, age, the estimator as it comes, epsilon 0.1: R^2",
         "covtype, elevation, the estimator as it comes, epsilon 1: R^2",
         "covtype, 2 000 Fourier features, the estimator as it comes, epsilon 1: accuracy",
     },
