@@ -10,7 +10,7 @@ from croupier.population import ArrayPopulation
 from croupier.population.population import Question
 from croupier.privacy import ArgumentError
 from croupier.protocol import SumEstimate, VectorSum
-from croupier.protocol._encoding import as_linear, clip_to_ball
+from croupier.protocol._encoding import Rotation, as_linear, clip_to_ball, transformed
 
 
 class SurrogatePopulation(ArrayPopulation):
@@ -36,5 +36,16 @@ class SurrogatePopulation(ArrayPopulation):
             for vectors in self.shard.vectors_of(placed, question):
                 for unit in clip_to_ball(as_linear(vectors, plan.dim), plan.norm):
                     total += plan.norm * unit.total()
+        if plan.blocks > 1:  # a user sends one block of the rotated vector: the estimate is that block's part
+            total, noise_std = block_of(total, question), noise_std / plan.blocks**1.5
         rng = np.random.default_rng(list(question.secret.derive("surrogate").key))
         return SumEstimate(sum=rng.normal(total, noise_std), users=users, noise_std=noise_std, guarantee=None)
+
+
+def block_of(total: np.ndarray, question: Question) -> np.ndarray:
+    """What the question's block says of each coordinate of a sum; the blocks of a round add up to it."""
+    rotation = Rotation.of(question.plan, question.rotation)
+    column = np.zeros((rotation.padded, 1))
+    column[: total.size, 0] = total * rotation.signs[: total.size]
+    turned = transformed(column)[rotation.part(question.block), 0] / np.sqrt(rotation.padded)
+    return rotation.back(turned, question.block)

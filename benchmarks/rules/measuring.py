@@ -6,17 +6,19 @@ import argparse
 import json
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 from rich.progress import track
 
 from croupier import __version__
 from croupier.features import FourierFeatures
-from croupier.optimizer import Schedule, schedule
+from croupier.optimizer import Schedule, _gradients, planning, schedule
 from croupier.optimizer._rules import Staged, centred, kind_of, whitened
 from croupier.optimizer.planning import Budget, _staged
 from croupier.optimizer.training import run
@@ -69,12 +71,31 @@ TABLES: dict[str, tuple[tuple[str, int | None], ...]] = {
 SYNTHETIC: dict[str, Callable[[int], Rows]] = {"eight classes": eight_classes, "survey": survey, "correlated": correlated}
 
 
-def settings(problem: Problem, noise: Callable[[int], float], users: int) -> dict[str, Staged | None]:
-    """The rules, and settings about the whitened one; None is the plain rule."""
-    found: dict[str, Staged | None] = {"plain": None}
+class Setting(NamedTuple):
+    """A rule, None being the plain one, and other constants of plans and openings than the present ones."""
+
+    rule: Staged | None
+    plans: Mapping[str, float] = MappingProxyType({})
+    floor: float = 1.0  # of eigenvalues, over the present one
+
+
+# Plans of other noise and bits: noise wherever it saves bits; openings of noisy runs in fewer bits and more blocks; openings of
+# quiet runs, and gradients of these, with less noise.
+PLANS: dict[str, dict[str, float]] = {
+    "never noisy": {"_NOISY_RUN": math.inf},
+    "never faint": {"_FAINT_RUN": math.inf},
+    "openings of 2 048 bits": {"_NOISY_BITS": 2048},
+    "openings at 1.2": {"_OPENING_INFLATION": 1.2},
+    "gradients at 1.3": {"_ROTATED_INFLATION": 1.3},
+}
+
+
+def settings(problem: Problem, noise: Callable[[int], float], users: int) -> dict[str, Setting]:
+    """The rules, and settings about the default one."""
+    found = {"plain": Setting(None)}
     kind = kind_of(problem)
     if kind != "squares":
-        found["centred"] = centred(problem, noise, users)
+        found["centred"] = Setting(centred(problem, noise, users))
     if problem.features > 600:
         rule = centred(problem, noise, users)
         changes: dict[str, dict[str, Any]] = {"clip x 2": {"clip": 2 * rule.clip}, "share 0.5": {"share": 0.5}}
@@ -85,7 +106,8 @@ def settings(problem: Problem, noise: Callable[[int], float], users: int) -> dic
             changes |= {"step / 3": {"step": rule.step / 3}, "step x 3": {"step": 3 * rule.step}}
             changes["no momentum"] = {"momentum": 0.0, "step": rule.step / (1 - rule.momentum)}
             changes["rounds / 4"] = {"rounds": rule.rounds // 4, "opening_rounds": rule.opening_rounds // 3, "step": 4 * rule.step}
-        return found | {name: replace(rule, **change) for name, change in changes.items()}
+        found |= {name: Setting(replace(rule, **change)) for name, change in changes.items()}
+        return found | {name: Setting(rule, PLANS[name]) for name in ("never noisy", "never faint")}
     rule = whitened(problem, noise, users)
     step = rule.step or 1.0
     changes = {
@@ -99,7 +121,8 @@ def settings(problem: Problem, noise: Callable[[int], float], users: int) -> dic
     }
     if kind == "squares":
         changes["no momentum"] = {"momentum": 0.0}
-    return found | {name: replace(rule, **change) for name, change in changes.items()}
+    found |= {name: Setting(replace(rule, **change)) for name, change in changes.items()}
+    return found | {name: Setting(rule, plans) for name, plans in PLANS.items()} | {"floor x 2": Setting(rule, floor=2.0)}
 
 
 def problem_of(kind: str, columns: int, y: np.ndarray) -> Problem:
@@ -118,17 +141,20 @@ def score(problem: Problem, theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> 
     return float(np.mean(answers == y))
 
 
-def fitted(problem: Problem, setting: Staged | None, people: SurrogatePopulation, epsilon: float, seed: int) -> np.ndarray:
-    """What a setting makes of these people."""
-    start = np.zeros(problem.dim)
-    if setting is None:
+def fitted(problem: Problem, setting: Setting, people: SurrogatePopulation, epsilon: float, seed: int) -> np.ndarray:
+    """What a setting makes of these people, by the plans of a default fit by messages."""
+    start, rule = np.zeros(problem.dim), setting.rule
+    if rule is None:
         plain = replace(problem, domain=replace(problem.domain, radius=2.0)) if isinstance(problem.loss, Squared) else problem
         chosen = schedule(plain, people.users, epsilon=epsilon, delta=DELTA, rule="plain")
         return run(plain, people, chosen, start=start, seed=seed).theta
-    budget = Budget(problem, setting.clip, epsilon, DELTA, "tight", 1.0, 1.05, "replace-one", people.users, secret=True)
-    phases = _staged(problem, setting, budget, people.users, problem.domain.norm_bound)
-    facts = {"method": setting.name, "interactivity": "sequential", "bound": None, "bound_on": "population", "why": "a benchmark"}
-    return run(problem, people, Schedule(phases=phases, **facts), start=start, seed=seed).theta
+    kept = (problem, rule.clip, epsilon, DELTA, "tight", 1.0, 1.05, "replace-one", people.users)
+    floors = {name: setting.floor * getattr(_gradients, name) for name in ("_FLOOR", "_FLOOR_OF_SQUARES")}
+    plans = {name: getattr(planning, name) for some in PLANS.values() for name in some} | dict(setting.plans)
+    with mock.patch.multiple(planning, **plans), mock.patch.multiple(_gradients, **floors):
+        phases = _staged(problem, rule, Budget(*kept, secret=True, thrifty=True), people.users, problem.domain.norm_bound)
+        facts = {"method": rule.name, "interactivity": "sequential", "bound": None, "bound_on": "population", "why": "a benchmark"}
+        return run(problem, people, Schedule(phases=phases, **facts), start=start, seed=seed).theta
 
 
 def cells(kind: str, name: str, X: np.ndarray, y: np.ndarray, users: int | None, seeds: int) -> Iterator[dict[str, Any]]:

@@ -75,8 +75,9 @@ def page(results: Results) -> str:
             f"croupier {results['version']}; delta = 1e-6, replace-one, everybody honest. Accuracy, or R^2 of least squares, on",
             "held-out training rows; means over seeds. Settings beside the rules change the whitened rule in one place, or the",
             "centred one where there are more than 600 columns. The default is `whitened`, or `centred` for classes of more",
-            "columns. Tables of many columns were measured with one seed. Those of classes were measured with eigenvalues",
-            "raised to half the edge of their noise, without momentum; the rule now takes a quarter, and momentum in quiet runs.\n",
+            "columns. Plans are those of a default fit by messages; `never noisy` and `never faint` save bits wherever they can,",
+            "`openings at` and `gradients at` have that much noise where a run is not noisy. Tables of many columns were measured",
+            "with one seed.\n",
             table(("kind", "table, people", "epsilon", "scores"), lines, left=4),
             table(("what", "asked", "measured", "holds"), verdicts),
         ]

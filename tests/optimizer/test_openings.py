@@ -133,6 +133,19 @@ def test_without_noise_openings_find_the_mean_and_the_shape_of_rows():
     np.testing.assert_allclose(found.coordinates.weights(found.start), expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize(("target", "edge", "floor"), [(0.0, 0.2, 0.25), (TARGET_SHARE, 0.09, 0.5), (TARGET_SHARE, 0.11, 1.0)])
+def test_directions_that_noise_hides_are_flattened_less_where_it_hides_much_of_a_regression(target, edge, floor):
+    loss = Squared() if target else CappedLogistic()
+    rows = Rows(Problem(loss, Ball(dim=4, radius=2.0), feature_norm=1.0), 0.0)
+    energies = np.array([0.9, 0.06, 0.03, 0.01])
+    vector = np.diag(np.append((1 - target) * energies, target)) if target else np.diag(energies)
+    moments = vector[np.triu_indices(len(vector))]  # nothing off the diagonal
+    noise = edge * (1 - target) / math.sqrt(2 * 4)
+    lengths = np.diag(RowMoments(rows, target=target).found(moments, noise).coordinates.rows(np.eye(4)))
+    raised = np.maximum(energies, floor * edge)
+    np.testing.assert_allclose(lengths / lengths[0], np.sqrt(raised[0] / raised), rtol=1e-6)
+
+
 def test_two_classes_of_many_columns_descend_with_momentum_on_centred_rows():
     wide = Problem(CappedLogistic(), Ball(dim=701, radius=50.0), feature_norm=math.sqrt(2), constant=1.0)
     planned = schedule(wide, 100_000, **BUDGET, rule="practical")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import stats
 
 import croupier as cr
-from benchmarks.surrogate import SurrogatePopulation
+from benchmarks.surrogate import SurrogatePopulation, block_of
 from croupier.optimizer._gradients import Gradients
 from croupier.population import ArrayPopulation
 from croupier.population.population import Batch, Question
-from croupier.problem import Ball, Logistic, Problem
+from croupier.problem import Ball, CappedLogistic, Logistic, Problem
 from croupier.protocol.randomness import Secret
 
 RNG = np.random.default_rng(0)
@@ -81,3 +83,14 @@ def test_what_a_stand_in_cannot_be_is_refused():
 
     with pytest.raises(cr.ArgumentError, match="population of blocks"):
         RayPopulation(SurrogatePopulation(X, Y))
+
+
+def test_the_blocks_of_a_round_add_up_to_the_sum_and_each_says_a_part_of_it():
+    problem = Problem(CappedLogistic(), Ball(dim=55, radius=50.0), feature_norm=2**0.5, constant=1.0)
+    plan = cr.schedule(problem, 5_000, epsilon=1.0, delta=1e-6, rule="practical").phases[0].plan
+    assert plan.blocks > 1
+    total = np.random.default_rng(3).normal(size=plan.dim)
+    asked = [SimpleNamespace(plan=plan, rotation=bytes(32), block=block) for block in range(plan.blocks)]
+    parts = [block_of(total, question) for question in asked]
+    np.testing.assert_allclose(np.sum(parts, axis=0), total, atol=1e-9)
+    assert max(np.linalg.norm(part) for part in parts) < 0.6 * np.linalg.norm(total)

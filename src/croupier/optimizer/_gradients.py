@@ -115,8 +115,8 @@ class Gradients(Query):
 
 
 # Eigenvalues of second moments below this many edges of their noise are raised to it: what lies below is noise. With targets, whose
-# least squares a run begins at, it is the second.
-_FLOOR, _FLOOR_OF_SQUARES = 0.25, 0.5
+# least squares a run begins at, it is the second; or the whole edge, where that is a large part of rows' squared length, at most 1.
+_FLOOR, _FLOOR_OF_SQUARES, _LARGE_EDGE = 0.25, 0.5, 0.1
 # Centred rows are not blown up by more than this, squared: were they all alike, nothing but noise would be left.
 _LEAST_SPREAD = 0.1
 # The part of a row's squared length that the target has beside it in second moments with targets.
@@ -237,8 +237,9 @@ class RowMoments(Query):
         noise = math.hypot(noise, sampling * min(1.0, max(0.0, float(np.trace(matrix)))))
         features, noise = len(factors), noise / (1 - target)
         values, vectors = np.linalg.eigh(matrix[:features, :features] / (1 - target))
-        floor = (_FLOOR_OF_SQUARES if target else _FLOOR) * noise * math.sqrt(2 * features)
-        raised = np.maximum(values, max(floor, 1e-6))
+        edge = noise * math.sqrt(2 * features)
+        floor = _FLOOR if not target else _FLOOR_OF_SQUARES if edge <= _LARGE_EDGE else 1.0
+        raised = np.maximum(values, max(floor * edge, 1e-6))
         energy = np.maximum(values, 0.0) / raised
         total = max(float(energy.sum()), 1.0)
         white = (vectors * (1 / np.sqrt(raised * total))) @ vectors.T

@@ -259,8 +259,10 @@ class Budget:
     def plan_lots(self, users: int, rounds: int, opening: Sequence[Opening] = ()) -> LotsPlan:
         thrift = _THRIFT.get(self.transport) if self.thrifty and self.rotation else None
         if thrift is not None:
-            long = padded_length(self.problem.dim) > users / rounds
-            limit = thrift.long_inflation if long else _NOISY_INFLATION if self.noisy(users, rounds) else _ROTATED_INFLATION
+            if padded_length(self.problem.dim) > users / rounds:
+                limit = thrift.faint_inflation if self.noise_share(users, rounds) > _FAINT_RUN else thrift.long_inflation
+            else:
+                limit = _NOISY_INFLATION if self.noisy(users, rounds) else _ROTATED_INFLATION
             try:
                 planned = self._plan_lots(users, rounds, opening, limit)
                 if planned.one_round.range is not None:
@@ -271,8 +273,11 @@ class Budget:
 
     def noisy(self, users: int, rounds: int) -> bool:
         """Whether noise is a large part of a run's mean gradient, by public facts alone: then less of it is worth more bits."""
-        unit = replace(self, norm=1.0)
-        return rules.noise_share(self.problem, unit.lots_noise(rounds), users, rounds, 1.0) > _NOISY_RUN
+        return self.noise_share(users, rounds) > _NOISY_RUN
+
+    def noise_share(self, users: int, rounds: int) -> float:
+        """The noise of a run's mean gradient, for each unit of clip."""
+        return rules.noise_share(self.problem, replace(self, norm=1.0).lots_noise(rounds), users, rounds, 1.0)
 
     def plan_in_blocks(self, users: int, rounds: int, opening: Opening) -> LotsPlan | None:
         """The same with an opening of one round in blocks, by messages: the fewest, of as many as the opening had rounds or more,
@@ -284,7 +289,7 @@ class Budget:
         padded, noisy = padded_length(opening.dim), self.noisy(users, rounds)
         fewest = 1 << round(math.log2(opening.rounds))
         most = min(max((1 if noisy else 2) * rounds // 3, fewest), padded // _LEAST_BLOCK)
-        usual, short = (_NOISY_INFLATION, _NOISY_BITS) if noisy else (_OPENING_INFLATION, 0)
+        usual, short = (_ROTATED_INFLATION, _NOISY_BITS) if noisy else (_OPENING_INFLATION, 0)
         thrift = _THRIFT.get(self.transport) if self.thrifty and self.rotation else None
         if thrift is None or not thrift.blocks or not 1 < fewest <= most:
             return None
@@ -347,21 +352,23 @@ RULES = ("bound", "practical", "plain", "centred", "whitened")
 LOTS = ("auto", "secret", "open")
 # Noise over the least: usually; of rotated gradients in secret rounds, where it takes a fraction of the bits and costs a model next
 # to nothing (docs/optimizer-theory.md), if these have more users than coordinates; the same in a noisy run, whose mean gradient has
-# at least this much noise per unit of clip, and whose openings may have this many bits; and of openings in blocks, which have at
-# least this many coordinates.
+# at least this much noise per unit of clip (of one with more coordinates than users: `_FAINT_RUN`), and whose openings may have
+# this many bits; and of openings in blocks, which have at least this many coordinates.
 _INFLATION, _ROTATED_INFLATION, _NOISY_INFLATION, _OPENING_INFLATION = 1.05, 1.6, 1.2, 2.0
-_NOISY_RUN, _NOISY_BITS, _LEAST_BLOCK = 0.006, 2048, 64
+_NOISY_RUN, _FAINT_RUN, _NOISY_BITS, _LEAST_BLOCK = 0.005, 0.05, 3072, 64
 
 
 class _Thrift(NamedTuple):
-    """How a transport saves bits: noise of rotated gradients with more coordinates than users, and whether openings have blocks."""
+    """How a transport saves bits: noise of rotated gradients with more coordinates than users, usually and in a run of which noise
+    leaves little, and whether openings have blocks."""
 
     long_inflation: float
+    faint_inflation: float
     blocks: bool
 
 
 # In masked sums noise bits cost nothing.
-_THRIFT = {"messages": _Thrift(1.25, True), "verified": _Thrift(1.4, False)}
+_THRIFT = {"messages": _Thrift(1.25, 1.1, True), "verified": _Thrift(1.4, 1.4, False)}
 _MORE_PHASES = 5
 
 
@@ -430,8 +437,8 @@ def schedule(
     max_inflation : float, optional
         Noise allowed relative to a trusted curator's, or with secret lots to the least that they allow. Default: 1.05; for
         rotated gradients by secret lots 1.6 where a round has more users than coordinates (1.2 if noise is a large part of the
-        run's mean gradient), else 1.25 by messages and 1.4 in verified sums, and by messages an opening in secret blocks: a
-        fraction of the bits.
+        run's mean gradient), else 1.25 by messages (1.1 if noise leaves little of it) and 1.4 in verified sums, and by messages an
+        opening in secret blocks: a fraction of the bits.
     neighbours : {"replace-one", "zero-out"}, default "replace-one"
         What the guarantee hides about a user.
     lots : {"auto", "secret", "open"}, default "auto"
