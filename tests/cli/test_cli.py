@@ -365,3 +365,9 @@ def test_a_group_without_a_command_prints_its_help(group):
 @pytest.mark.parametrize("group", [(), ("serve",), ("serve", "task")])
 def test_help_has_room_for_every_line(group):
     assert "..." not in croupier(*group, "--help").stdout.partition("Commands:")[2]
+
+
+def test_a_file_that_is_not_there_is_named_with_what_to_do(tmp_path):
+    result = croupier("serve", "task", "add", "--task", str(tmp_path / "no.toml"), "--dir", str(tmp_path))
+    assert result.returncode == 2
+    assert result.stderr == f"croupier: {tmp_path / 'no.toml'}: No such file or directory. Check the path.\n"

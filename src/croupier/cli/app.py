@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from collections.abc import Iterable
@@ -265,6 +266,8 @@ for name, (command, line) in _COMMANDS.items():
     app.command(name=name, short_help=line)(command)
 app.add_typer(serve, name="serve", short_help="Run a server, and manage its tasks, keys and people.")
 
+_FILE_REMEDIES = {errno.ENOENT: "Check the path.", errno.ENOSPC: "Free some space.", errno.EISDIR: "Name a file."}
+
 
 def main() -> None:
     """Entry point: turns every refusal into one line on standard error and exit code 2."""
@@ -284,7 +287,8 @@ def main() -> None:
     except FileExistsError as error:
         _refuse(f"{error.filename or 'output'} exists, and secrets never replace a file. Name a new one, or move that away.")
     except OSError as error:
-        _refuse(f"{error.filename or 'output'}: {error.strerror or error}. Check that it can be read or written, and has room.")
+        remedy = _FILE_REMEDIES.get(error.errno or 0, "Check that it can be read or written.")
+        _refuse(f"{error.filename or 'output'}: {error.strerror or error}. {remedy}")
     except Stopped as stop:
         say(messages(), f"croupier: {stop}")
         sys.exit(stop.code)

@@ -178,7 +178,7 @@ def choose(
     if rounds is None and users < _LEAST_BATCH * staged.rounds:
         staged = staged.with_rounds(max(LEAST_ROUNDS, users // _LEAST_BATCH))
     if rounds is not None:
-        remedy = "The opening takes at least one round, and users are shared among all rounds."
+        remedy = "One round at least asks about rows and one for gradients, and users are shared among all of them."
         staged = staged.with_rounds(whole("rounds", rounds, at_least=2, at_most=users, remedy=remedy))
     return staged, why
 
