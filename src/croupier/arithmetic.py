@@ -155,8 +155,9 @@ def _turn(rows: Any, columns: Any, result: Any) -> None:
 @cache
 def _compiled_turn() -> Callable[..., None] | None:
     """`_turn` by numba, tried in both precisions; None where it cannot be had."""
-    njit = sys.modules["numba"].njit
     try:
+        from numba import njit  # noqa: PLC0415  (waits for a thread that is importing it)
+
         try:
             compiled: Any = njit(nogil=True, cache=True)(_turn)
         except RuntimeError:  # no folder for the cache can be written

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import types
+from functools import cache
+
 import numpy as np
 import pytest
 from scipy.special import expit, softmax
@@ -65,6 +69,14 @@ def test_rows_are_turned_to_the_same_bits_compiled_and_by_numpy(monkeypatch, kin
         monkeypatch.setattr(arithmetic, "_compiled_turn", lambda way=way: way)
         assert np.array_equal(arithmetic.turned_rows(X, turn), expected)
         assert np.array_equal(arithmetic.turned_rows(np.asfortranarray(X), turn), expected)
+
+
+@pytest.mark.parametrize("numba", [None, types.ModuleType("numba")], ids=["hidden", "half-imported"])
+def test_rows_are_turned_where_numba_cannot_be_had(monkeypatch, numba):
+    """The fault: a thread that turned rows while another one was importing numba ended the fit by an AttributeError."""
+    monkeypatch.setitem(sys.modules, "numba", numba)
+    monkeypatch.setattr(arithmetic, "_compiled_turn", cache(arithmetic._compiled_turn.__wrapped__))
+    assert np.array_equal(arithmetic.turned_rows(np.eye(3), 2 * np.eye(3)), 2 * np.eye(3))
 
 
 def test_coordinates_are_the_same_where_linear_algebra_differs_in_the_last_bits():
