@@ -33,7 +33,7 @@ from croupier.service.net.server import Loop, Served, TurnOutcome
 from croupier.service.shuffler import role as on_time
 from croupier.service.shuffler.app import shuffler_app
 from croupier.service.shuffler.relay import AnalyzerRelay
-from croupier.service.shuffler.rounds import _TAKE, SHUFFLER
+from croupier.service.shuffler.rounds import _TAKE, SHUFFLER, RoundState, first_round
 from croupier.service.wire.task import SecretRounds
 from croupier.validation import ArgumentError
 
@@ -365,6 +365,33 @@ def test_one_process_at_a_time_is_in_its_turn(server):
     waiting.join()
     first.close()
     second.close()
+
+
+@needs_postgres
+def test_tasks_that_wait_for_their_turns_leave_connections_for_the_work(server, monkeypatch):
+    """The fault: with as many tasks as connections, each held one and waited for a second in vain; all their reports failed."""
+    store = Database(server("many"), SHUFFLER)
+    tasks = [Database("", SHUFFLER, within=store, schema=f"task{number}") for number in range(20)]
+    monkeypatch.setattr(store.engine.pool, "_timeout", 0.1)
+    with contextlib.ExitStack() as turns:
+        for task in tasks:
+            turns.enter_context(task.turn())
+        for task in tasks:
+            with task.begin() as connection:
+                assert first_round(connection, RoundState.OPEN) is None
+    store.close()
+
+
+@needs_postgres
+def test_a_round_whose_reports_are_not_checked_is_made(server, make_world):
+    """The fault: rows of no report were a tuple, which PostgreSQL takes for no array, so that no batch was ever made."""
+    databases = {role: server(f"messages{role}") for role in ("shuffler", "analyzer")}
+    world = make_world(users=4, databases=databases, transport="messages", interactivity="full", rounds=1)
+    shuffler, document = world.shuffler(), round_of(world)
+    shuffler.open(document)
+    for user, name in enumerate(world.names):
+        shuffler.receive(name, world.report(user, document))
+    assert shuffler.rounds.first(RoundState.MADE).batch
 
 
 @needs_postgres

@@ -12,6 +12,7 @@ import logging
 import math
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -50,6 +51,8 @@ Result = TypeVar("Result")
 VERSION = 1
 # Connections that are kept open; as many again for a while.
 _CONNECTIONS = 10
+# Turns that a process has, or waits for, at a time: each keeps a connection from the work that it is for.
+_WAITING = threading.BoundedSemaphore(_CONNECTIONS // 2)
 # Seconds for which a look whether it can be written is good, and the least bytes that a healthy disk has left.
 _CHECKED, _LEAST_FREE = 5.0, 64 << 20
 # Seconds after which a PostgreSQL that cannot be connected to is out of reach.
@@ -123,14 +126,18 @@ class Database:
     def turn(self) -> Iterator[None]:
         """Wait until no other process is in its turn. Each writes more then, in fewer transactions that wait for each other.
 
-        Nothing depends on it but speed. SQLite's transactions take turns by themselves.
+        Nothing depends on it but speed: where many tasks wait for theirs, a further one does without, so that connections are left
+        for the work itself. SQLite's transactions take turns by themselves.
         """
-        if self.engine.dialect.name != "postgresql":
+        if self.engine.dialect.name != "postgresql" or not _WAITING.acquire(blocking=False):
             yield
             return
-        with self.look() as connection:
-            connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (self._turns,))
-            yield
+        try:
+            with self.look() as connection:
+                connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (self._turns,))
+                yield
+        finally:
+            _WAITING.release()
 
     @contextmanager
     def look(self) -> Iterator[Connection]:

@@ -749,7 +749,7 @@ class Rounds:
         secret = transport.shuffler_secret(self._key, task_round.key, parsed[0].round)
         made, order = transport.batch(parsed, plan, SecureRandom(), secret)
         batch = made.to_bytes(self._key)
-        held: dict[str, Sequence[Any]] = dict.fromkeys(("round", "place", "client", "body"), ())
+        held: dict[str, Sequence[Any]] = {column.name: [] for column in checking.columns}
         if order is not None:  # in the order of the batch, until the analyzer has said which are left out
             people = [*[(row.client, bytes(row.body)) for row in rows], *[(None, blank.to_bytes()) for blank in fill]]
             in_order = [people[which] for which in order.tolist()]
