@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import binom
 
 from croupier.privacy import ArgumentError, Guarantee, LotsPlan, NoCertificateError, SumPlan, certify, plan_lots
+from croupier.privacy import _statements as words
 from croupier.privacy._allocation import Allocation
 from croupier.privacy._crowd import cheats_in_round, least_in_round, overflow, round_size, shortage, smallest_batch
 from croupier.privacy.lots import SPARE_SHARE
@@ -131,6 +132,16 @@ def test_who_knows_the_lots_counts_one_round_of_real_users_only():
     assert watched.slack == pytest.approx(1e-8 + 10 * plain.tau)
     assert watched.epsilon(1e-6) > 2 * plan.guarantee.epsilon(1e-6)
     assert watched.if_watched is watched
+
+
+def test_clients_are_said_to_need_what_they_ask_for_at_the_delta_that_they_allow():
+    """The fault: a task of a smaller delta was said to need an option that clients do without, or too large a figure."""
+    guarantee = lots(epsilon=4, delta=1e-8, users=20_000, rounds=5, honest=0.9).guarantee
+    checked = guarantee.if_watched.epsilon(1e-6)  # by `croupier join`, as it comes
+    assert checked < 10 < guarantee.if_watched.epsilon(1e-8)
+    assert words.watched_demand(guarantee, 1e-8, 10.0) == ""
+    figure = words.watched_demand(guarantee, 1e-8, 5.0).removeprefix("; clients join only with --max-epsilon-if-watched ")
+    assert checked <= float(figure) < 1.02 * checked
 
 
 def test_too_few_users_a_round_leave_no_promise_if_watched():

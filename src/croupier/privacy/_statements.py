@@ -310,7 +310,11 @@ def watched_epsilon(guarantee: Guarantee, delta: float) -> str | None:
 
 
 def watched_demand(guarantee: Guarantee, delta: float, usual: float = math.inf) -> str:
-    """What clients of a deployed task have to accept, where nothing is promised if watched, or more than the `usual` epsilon."""
+    """What clients of a deployed task have to accept, where nothing is promised if watched, or more than the `usual` epsilon.
+
+    They look at the delta that they allow: the usual one, or a larger one where the task's is.
+    """
+    delta = max(delta, USUAL_DELTAS[0])
     epsilon = watched_epsilon(guarantee, delta)
     if epsilon is not None and guarantee.if_watched.epsilon(delta) <= usual:
         return ""
