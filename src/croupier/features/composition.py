@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from ..arithmetic import row_squares
 from ..validation import ArgumentError
 from .maps import Floats, FourierFeatures, GroupNorm, Projection, PublicMap, row_blocks
 from .scattering import Scattering
@@ -67,7 +68,7 @@ class FeatureMap(PublicMap):
             largest = np.abs(rows).max(axis=1, keepdims=True)
             rows = rows / np.where(largest > 0, largest, 1)  # so that no square is too large or too small
             wide = rows.astype(np.float64)  # squares added up in single precision could be off by more than the room
-            lengths = np.sqrt(np.einsum("ij,ij->i", wide, wide))[:, np.newaxis]
+            lengths = np.sqrt(row_squares(wide))[:, np.newaxis]
             return (wide / (np.where(lengths > 0, lengths, 1) * _ROOM)).astype(rows.dtype)
 
     def _in_blocks(self, rows: Floats) -> Floats:

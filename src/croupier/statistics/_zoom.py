@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtri, expit, ndtr
 
-from ..arithmetic import row_dots
+from ..arithmetic import row_dots, row_squares
 from ..population import Query
 from ..protocol._sparse import symmetric_matrix
 from ..validation import ArgumentError, Found
@@ -119,7 +119,7 @@ class Zoomed(Query):
             z = np.einsum("ij,kj->ik", rows, view.turn)  # not by BLAS: each row by itself, or others' cuts might tell of it
             largest = np.abs(z).max(axis=1, initial=0.0)
             z = z / np.maximum(largest, 1e-300)[:, np.newaxis]
-            length = np.sqrt(np.einsum("ij,ij->i", z, z))
+            length = np.sqrt(row_squares(z))
             v = z / np.maximum(length, 1e-300)[:, np.newaxis]
             q = length * largest
             short = np.minimum(q / view.reach, 1.0)
@@ -142,7 +142,7 @@ class Zoomed(Query):
             own = [(a * kept * short**2)[:, np.newaxis] * products, (b * t)[:, np.newaxis] * v, (c * t**2)[:, np.newaxis]]
             own += [(f * t**2)[:, np.newaxis] * products] if f else []
             vectors = np.hstack([*own, (h * odd)[:, np.newaxis]])
-            left = np.sqrt(np.maximum(1 - np.einsum("ij,ij->i", vectors, vectors), 0.0))
+            left = np.sqrt(np.maximum(1 - row_squares(vectors), 0.0))
             vectors = np.column_stack([vectors, np.where(q > view.reach, np.minimum(left, b), 0.0)])
             vectors = np.where((known & (q > 0))[:, np.newaxis], vectors, 0.0)
         return unit_rows(finite(vectors))

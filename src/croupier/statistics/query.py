@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arithmetic import row_squares
 from ..population import Query
 from ..protocol import SumEstimate
 from ..validation import ArgumentError, Found, real, whole
@@ -168,13 +169,13 @@ def unit_rows(rows: Any) -> Floats:
     """
     numbers = np.ascontiguousarray(rows, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        long = ~(np.einsum("ij,ij->i", numbers, numbers) <= 1)  # NaN is not below anything
+        long = ~(row_squares(numbers) <= 1)  # NaN is not below anything
     if not long.any():
         return numbers
     odd = finite(numbers[long])
     odd = odd / np.maximum(np.abs(odd).max(axis=1, initial=0.0), 1.0)[:, np.newaxis]  # squares of huge numbers overflow
     scaled = numbers.copy()
-    scaled[long] = odd / np.maximum(np.sqrt(np.einsum("ij,ij->i", odd, odd)), 1e-300)[:, np.newaxis]
+    scaled[long] = odd / np.maximum(np.sqrt(row_squares(odd)), 1e-300)[:, np.newaxis]
     return scaled
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import compute
 
+from ..arithmetic import row_squares
 from ..features import FeatureMap
 from ..statistics._holdout import name_number
 from ..validation import MISSING, ArgumentError, FileError, FileRecordError, blanks
@@ -78,7 +79,7 @@ class Encoder:
         if self._map is not None:  # its rows have length 1, and room for rounding
             rows = np.asarray(self._map.transform(rows)) if len(rows) else np.zeros((0, len(self.names)))
         elif self.schema.rows == "unit":
-            lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+            lengths = np.sqrt(row_squares(rows))
             rows /= np.where(lengths > 0, lengths, 1.0)[:, np.newaxis] * _ROOM
         if self._blank:
             rows[~valid] = np.nan
