@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -15,6 +16,7 @@ from helpers_cli import croupier
 
 from croupier.validation import how_to_install
 
+ROOT = Path(__file__).parents[2]
 PLAN = ["plan", "--epsilon", "1", "--delta", "1e-6", "--users", "10000", "--dim", "100"]
 NAMES = [
     "levels",
@@ -303,6 +305,18 @@ def test_audit_of_everything_refutes_with_exit_code_1(monkeypatch):
         broken = croupier("audit", "--all", "--trials", "300")
     assert broken.returncode == 1
     assert broken.stdout.count("REFUTED") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_the_whole_audit_refutes_nothing_as_it_is_printed():
+    """False alarms: 1e-6, by the command's own count."""
+    from croupier.audit.play import KINDS  # noqa: PLC0415
+
+    assert "    croupier audit --all " in (ROOT / "docs" / "audit.md").read_text()
+    result = subprocess.run([sys.executable, "-m", "croupier", "audit", "--all"], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout
+    assert result.stdout.count("holds") == len(KINDS)
 
 
 @pytest.mark.parametrize("arguments", [["--all", "--users", "30"], ["--all", "--trials", "3"], ["--quick"]])
