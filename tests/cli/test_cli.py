@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -292,7 +293,8 @@ def test_audit_of_everything_refutes_with_exit_code_1(monkeypatch):
     from croupier.cli import audit  # noqa: PLC0415
     from croupier.protocol import _randomizer as randomizer  # noqa: PLC0415
 
-    real, some = audit.play_all, KINDS[:2]
+    real, longest = audit.play_all, max((kind.name for kind in KINDS), key=len)
+    some = [replace(KINDS[0], name=longest), KINDS[1]]
     monkeypatch.setattr(audit, "play_all", lambda **options: real(some, **options))
     with mock.patch.dict(os.environ, {"COLUMNS": "80"}):
         honest = croupier("audit", "--all", "--trials", "100")
@@ -314,7 +316,10 @@ def test_the_whole_audit_refutes_nothing_as_it_is_printed():
     from croupier.audit.play import KINDS  # noqa: PLC0415
 
     assert "    croupier audit --all " in (ROOT / "docs" / "audit.md").read_text()
-    result = subprocess.run([sys.executable, "-m", "croupier", "audit", "--all"], capture_output=True, text=True, check=False)
+    narrow = os.environ | {"COLUMNS": "80"}
+    result = subprocess.run(
+        [sys.executable, "-m", "croupier", "audit", "--all"], capture_output=True, text=True, check=False, env=narrow
+    )
     assert result.returncode == 0, result.stdout
     assert result.stdout.count("holds") == len(KINDS)
 

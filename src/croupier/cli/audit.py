@@ -111,7 +111,7 @@ def _audit_all(context: typer.Context, trials: int, as_json: bool) -> None:
 def _table_of_all(findings: Findings) -> Table:
     table = Table(title="The membership game against every kind of result: mu, and the claim's epsilon", title_justify="left")
     for column in ("result", "claim", "epsilon", "estimate", "at least", "verdict"):
-        table.add_column(column, no_wrap=True)
+        table.add_column(column, no_wrap=column != "result")  # on a narrow terminal a verdict is never what goes
     for row in findings.rows:
         table.add_row(
             row.kind,
