@@ -18,7 +18,7 @@ COLOURS = {
     "Croupier full": "#0b4f9e",
     "Croupier sequential": "#3d9be0",
     "Croupier open lots": "#9cc7ea",
-    DEFAULT: "#3d9be0",
+    DEFAULT: "#1b8a5a",
     "DP-GD": "#444444",
     "Opacus": "#d9781e",
     "diffprivlib": "#8a5aa8",

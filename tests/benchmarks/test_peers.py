@@ -22,7 +22,7 @@ from scipy.stats import beta, binom, chi2, kstest
 
 import croupier as cr
 from benchmarks import command, datasets, protocol
-from benchmarks.peers import catalogue, judging, measuring, methods, racing, writing
+from benchmarks.peers import catalogue, drawing, judging, measuring, methods, racing, writing
 from croupier.privacy import central_noise_std
 from croupier.privacy.gaussian import gaussian_delta, gaussian_mu
 from croupier.problem.problem import Smoothed
@@ -465,3 +465,7 @@ def test_a_quick_run_is_not_judged(results, quick, folder):
     else:
         with pytest.raises(SystemExit, match="missed: Covertype: scikit-learn's time"):
             command.run("peers", ["--redraw", "--out", str(out)])
+
+
+def test_no_two_methods_are_drawn_alike():
+    assert len(set(drawing.COLOURS.values())) == len(drawing.COLOURS)
