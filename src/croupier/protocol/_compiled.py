@@ -16,6 +16,8 @@ from numba import njit
 _PIECE = 4096
 # Rows with fewer entries are added up several side by side, since a short loop is slow.
 _SHORT, _SIDE_BY_SIDE = 256, 16
+# Numbers that a vector instruction takes at most.
+_BESIDE = 8
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -175,27 +177,36 @@ def add_rotated(rows, coefficients, factors, shift, signs, part, scale, box, lim
     """Add the rounded encodings of rotated vectors to `ones`; see `rotation.Rotation.turned` and `sampling.carry`.
 
     Returns which entries have open ties, and their rests. `part` has the coordinates of a block, or none where there is one block;
-    `half` is 256 g / 2.
+    `half` is 256 g / 2. Vectors are turned eight side by side, a coordinate of all of them next to each other.
     """
-    users, width, vector, turned = rows.shape[0], ones.size, np.empty(signs.size), np.empty(ones.size)
-    some, total, scaled, sums = _room(width)
+    users, width, side = rows.shape[0], ones.size, _BESIDE if rows.shape[0] > 1 else 1
+    vectors, turned, whole = np.zeros(side * signs.size), np.empty(side * width), np.empty(side * width, np.int32)
+    some, total, scaled, sums = _room(width, side)
     tied, rests, ties = np.empty(drawn.size // 64 + 64, np.int64), np.empty(drawn.size // 64 + 64), 0
     for first in range(0, users, some):
         last = min(first + some, users)
-        for i in range(first, last):
-            _signed(rows[i], coefficients[i], factors[i], shift, signs, vector)
-            _transform(vector)
+        for i in range(first, last, side):
+            if side == 1:
+                _signed(rows[i], coefficients[i], factors[i], shift, signs, vectors)
+                _transform(vectors)
+            else:
+                _signed_beside(rows, coefficients, factors, shift, signs, i, vectors)
+                _later_stages(vectors, side)
             if part.size:
                 for j in range(width):
-                    turned[j] = vector[part[j]] * scale
-                _shorten(turned, vector, limit)
+                    for u in range(side):
+                        turned[j * side + u] = vectors[part[j] * side + u] * scale
+                _shorten(turned, vectors, limit, side)
             else:
-                for j in range(width):
-                    turned[j] = vector[j] * scale
+                for m in range(turned.size):
+                    turned[m] = vectors[m] * scale
             at = (i - first) * width
-            _encode_rotated(turned, box, half, scaled[at : at + width], total[at : at + width])
+            _encode_rotated(turned, box, half, scaled[at : at + turned.size], whole)
+            for u in range(side):
+                for j in range(width):
+                    total[at + u * width + j] = whole[j * side + u]
         bytes_ = drawn[first * width : last * width]
-        tied, rests, ties = _carry_rotated(total, scaled, bytes_, sums, first * width, tied, rests, ties)
+        tied, rests, ties = _carry_rotated(total, scaled, side, width, bytes_, sums, first * width, tied, rests, ties)
     for m in range(sums.size):
         ones[m % width] += sums[m]
     return tied[:ties], rests[:ties]
@@ -209,9 +220,10 @@ def add_rotated_entries(values, factors, places, dim, signs, part, scale, box, l
     """
     users, entries = values.shape
     padded, width, vector, turned = signs.size, ones.size, np.empty(signs.size), np.empty(ones.size)
-    apart = 8 if part.size and padded >= 8 else 1  # entries that the last stages bring together, which stand together
+    apart = _BESIDE if part.size and padded >= _BESIDE else 1  # entries that the last stages bring together, which stand together
     group, bits = padded // apart - 1, _log2(padded // apart)
-    some, total, scaled, sums = _room(width)
+    groups, turns = _last_stages_of(part, group, bits)
+    some, total, scaled, sums = _room(width, 1)
     tied, rests, ties = np.empty(drawn.size // 64 + 64, np.int64), np.empty(drawn.size // 64 + 64), 0
     for first in range(0, users, some):
         last = min(first + some, users)
@@ -227,23 +239,24 @@ def add_rotated_entries(values, factors, places, dim, signs, part, scale, box, l
                     turned[j] = vector[part[j] if part.size else j] * scale
             else:
                 _later_stages(vector, apart)
-                _last_stages(vector, part, scale, turned)
+                _last_stages(vector, groups, turns, scale, turned)
             if part.size:
-                _shorten(turned, vector, limit)
+                _shorten(turned, vector, limit, 1)
             at = (i - first) * width
             _encode_rotated(turned, box, half, scaled[at : at + width], total[at : at + width])
         bytes_ = drawn[first * width : last * width]
-        tied, rests, ties = _carry_rotated(total, scaled, bytes_, sums, first * width, tied, rests, ties)
+        tied, rests, ties = _carry_rotated(total, scaled, 1, width, bytes_, sums, first * width, tied, rests, ties)
     for m in range(sums.size):
         ones[m % width] += sums[m]
     return tied[:ties], rests[:ties]
 
 
 @_compiled
-def _room(width):
+def _room(width, side):
     """How many users are worked on at a time, and room for their encodings and sums."""
     rows_of_sums = _SIDE_BY_SIDE if width < _SHORT else 1
-    some = rows_of_sums * max(_PIECE // (rows_of_sums * width), 1)
+    step = max(rows_of_sums, side)
+    some = step * max(_PIECE // (step * width), 1)
     return some, np.empty(some * width, np.int32), np.empty(some * width), np.zeros(rows_of_sums * width, np.int64)
 
 
@@ -263,8 +276,37 @@ def _signed(row, coefficients, factor, shift, signs, vector):
 
 
 @_compiled
+def _signed_beside(rows, coefficients, factors, shift, signs, first, vectors):
+    """The same of eight users from this one on, side by side; where they are fewer, the last one again."""
+    users, features = rows.shape
+    of = np.empty(_BESIDE, np.int64)
+    for u in range(_BESIDE):
+        of[u] = min(first + u, users - 1)
+    r0, r1, r2, r3, r4, r5, r6, r7 = _eight(rows, of)
+    for k in range(coefficients.shape[1]):
+        c0, c1, c2, c3, c4, c5, c6, c7 = _eight(coefficients[:, k], of)
+        for j in range(features):
+            m, sign = _BESIDE * (k * features + j), signs[k * features + j]
+            vectors[m], vectors[m + 1] = c0 * r0[j] * sign, c1 * r1[j] * sign
+            vectors[m + 2], vectors[m + 3] = c2 * r2[j] * sign, c3 * r3[j] * sign
+            vectors[m + 4], vectors[m + 5] = c4 * r4[j] * sign, c5 * r5[j] * sign
+            vectors[m + 6], vectors[m + 7] = c6 * r6[j] * sign, c7 * r7[j] * sign
+        if shift.size:
+            for j in range(features):
+                m = _BESIDE * (k * features + j)
+                for u in range(_BESIDE):
+                    vectors[m + u] += factors[of[u]] * shift[k, j] * signs[k * features + j]
+    vectors[_BESIDE * coefficients.shape[1] * features :] = 0.0
+
+
+@_compiled
+def _eight(array, of):
+    return array[of[0]], array[of[1]], array[of[2]], array[of[3]], array[of[4]], array[of[5]], array[of[6]], array[of[7]]
+
+
+@_compiled
 def _transform(vector):
-    """`rotation.transformed` of one vector in place: three stages in one pass, then two in each, which are the same sums."""
+    """`rotation.transformed` of one vector in place: three stages in one pass, then the later ones."""
     size = vector.size
     half = 1
     if size >= 8:
@@ -281,8 +323,14 @@ def _transform(vector):
 
 @_compiled
 def _later_stages(vector, half):
-    """The stages from this one on: one, if their number is odd, then two in each pass."""
+    """The stages from this one on: four in one pass; then one, if their number is odd, and two in each pass. The same sums."""
     size = vector.size
+    if half == 8 and size >= 128:
+        _four_stages_of_8(vector, half)
+        half = 128
+    if half == 128 and size >= 2048:
+        _four_stages_of_128(vector, half)
+        half = 2048
     if _log2(size // half) % 2 == 1:
         for first in range(0, size, 2 * half):
             for j in range(first, first + half):
@@ -294,21 +342,56 @@ def _later_stages(vector, half):
             one, two = vector[first : first + half], vector[first + half : first + 2 * half]
             three, four = vector[first + 2 * half : first + 3 * half], vector[first + 3 * half : first + 4 * half]
             for j in range(half):
-                a, b, c, d = one[j], two[j], three[j], four[j]
-                e, f, g, h = a + b, a - b, c + d, c - d
-                one[j], two[j], three[j], four[j] = e + g, f + h, e - g, f - h
+                one[j], two[j], three[j], four[j] = _two_stages(one[j], two[j], three[j], four[j])
         half *= 4
 
 
+@njit(inline="always")
+def _two_stages(a, b, c, d):
+    e, f, g, h = a + b, a - b, c + d, c - d
+    return e + g, f + h, e - g, f - h
+
+
+def _four_stages(half):
+    """Four stages in one pass. LLVM makes vector instructions of it where it knows how far entries are apart, not how many there
+    are."""
+
+    def stages(vector, count):
+        for first in range(0, vector.size, 16 * half):
+            v = vector[first : first + 16 * half]
+            for j in range(count):
+                a, b, c, d = _two_stages(v[j], v[j + half], v[j + 2 * half], v[j + 3 * half])
+                e, f, g, h = _two_stages(v[j + 4 * half], v[j + 5 * half], v[j + 6 * half], v[j + 7 * half])
+                i, k, l, m = _two_stages(v[j + 8 * half], v[j + 9 * half], v[j + 10 * half], v[j + 11 * half])
+                n, o, p, q = _two_stages(v[j + 12 * half], v[j + 13 * half], v[j + 14 * half], v[j + 15 * half])
+                v[j], v[j + 4 * half], v[j + 8 * half], v[j + 12 * half] = _two_stages(a, e, i, n)
+                v[j + half], v[j + 5 * half], v[j + 9 * half], v[j + 13 * half] = _two_stages(b, f, k, o)
+                v[j + 2 * half], v[j + 6 * half], v[j + 10 * half], v[j + 14 * half] = _two_stages(c, g, l, p)
+                v[j + 3 * half], v[j + 7 * half], v[j + 11 * half], v[j + 15 * half] = _two_stages(d, h, m, q)
+
+    return _compiled(stages)
+
+
+_four_stages_of_8, _four_stages_of_128 = _four_stages(8), _four_stages(128)
+
+
 @_compiled
-def _last_stages(vector, part, scale, turned):
-    """The last three stages for the entries of a block: those that differ in their three leading bits alone stand together."""
-    group, bits = vector.size // 8 - 1, _log2(vector.size // 8)
+def _last_stages_of(part, group, bits):
+    """For each entry of a block where its last three stages' eight entries stand, and the signs that they are added with."""
+    groups, turns = np.empty(part.size, np.int64), np.empty((part.size, 3))
     for j in range(part.size):
-        first, place = 8 * (part[j] & group), part[j] >> bits
-        one, two, three = 1.0 - 2.0 * (place & 1), 1.0 - 2.0 * (place >> 1 & 1), 1.0 - 2.0 * (place >> 2)
-        a, b = vector[first] + one * vector[first + 1], vector[first + 2] + one * vector[first + 3]
-        c, d = vector[first + 4] + one * vector[first + 5], vector[first + 6] + one * vector[first + 7]
+        place = part[j] >> bits
+        groups[j] = _BESIDE * (part[j] & group)
+        turns[j, 0], turns[j, 1], turns[j, 2] = 1.0 - 2.0 * (place & 1), 1.0 - 2.0 * (place >> 1 & 1), 1.0 - 2.0 * (place >> 2)
+    return groups, turns
+
+
+@_compiled
+def _last_stages(vector, groups, turns, scale, turned):
+    """The last three stages for the entries of a block: those that differ in their three leading bits alone stand together."""
+    for j in range(groups.size):
+        v, one, two, three = vector[groups[j] : groups[j] + 8], turns[j, 0], turns[j, 1], turns[j, 2]
+        a, b, c, d = v[0] + one * v[1], v[2] + one * v[3], v[4] + one * v[5], v[6] + one * v[7]
         turned[j] = ((a + two * b) + three * (c + two * d)) * scale
 
 
@@ -323,20 +406,21 @@ def _log2(size):
 
 
 @_compiled
-def _shorten(turned, scratch, limit):
-    """Scale a block back to its norm; squares are added up in halves."""
-    size = turned.size
-    for j in range(size):
-        scratch[j] = turned[j] * turned[j]
-    half = size
-    while half > 1:
+def _shorten(turned, scratch, limit, side):
+    """Scale blocks side by side back to their norm; squares are added up in halves."""
+    size = turned.size // side
+    for m in range(turned.size):
+        scratch[m] = turned[m] * turned[m]
+    half = turned.size
+    while half > side:
         half //= 2
-        for j in range(half):
-            scratch[j] = scratch[j] + scratch[half + j]
-    longest = np.sqrt(scratch[0] * (1.0 + (size + 16) * 2.0**-52))
-    factor = limit / max(limit, longest)
-    for j in range(size):
-        turned[j] *= factor
+        for m in range(half):
+            scratch[m] = scratch[m] + scratch[half + m]
+    for u in range(side):
+        longest = np.sqrt(scratch[u] * (1.0 + (size + 16) * 2.0**-52))
+        factor = limit / max(limit, longest)
+        for j in range(size):
+            turned[j * side + u] *= factor
 
 
 @_compiled
@@ -351,7 +435,7 @@ def _encode_rotated(turned, box, half, scaled, total):
 
 
 @_compiled
-def _carry_rotated(total, scaled, drawn, sums, start, tied, rests, ties):
+def _carry_rotated(total, scaled, side, width, drawn, sums, start, tied, rests, ties):
     """Round by a byte and add up; what a byte does not decide goes to `tied` and `rests`, which may have to grow."""
     _carry(total, drawn, sums)
     places = np.empty(_full(drawn) + 1, np.int64)
@@ -359,7 +443,9 @@ def _carry_rotated(total, scaled, drawn, sums, start, tied, rests, ties):
     if ties + full.size >= tied.size:
         tied, rests = _grown(tied, ties + full.size + 1), _grown(rests, ties + full.size + 1)
     for place in full:
-        tied[ties], rests[ties] = start + place, scaled[place] - np.floor(scaled[place])
+        user, j = divmod(place, width)
+        a = scaled[(user - user % side) * width + j * side + user % side]
+        tied[ties], rests[ties] = start + place, a - np.floor(a)
         ties += rests[ties] > 0
     return tied, rests, ties
 
