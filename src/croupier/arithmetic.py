@@ -20,6 +20,8 @@ Floats = NDArray[np.float64]
 _SHORT_ROW, _PIECE = 8192, 1 << 20
 # Entries that are turned at a time by numpy: few arrays of this size fit the processor's cache.
 _TURNED = 1 << 16
+# Entries that a vector instruction takes at most: of a row of so many, zeros at its end, none are left over.
+_ALONG = 16
 # Sizes whose squares single precision can hold, and tell from 0; and how many of them it adds up to four digits, whatever they are.
 _SINGLE, _SINGLE_COLUMNS = (1e-10, 1e15), 1024
 
@@ -117,7 +119,10 @@ def turned_rows(rows: NDArray[Any], turn: NDArray[Any]) -> NDArray[Any]:
     result = np.empty_like(rows)
     compiled = _compiled_turn() if "numba" in sys.modules else None
     if compiled is not None:
-        compiled(rows, columns, result)
+        size = rows.shape[1]
+        wide = np.zeros((size + 1, -(-size // _ALONG) * _ALONG), rows.dtype)
+        wide[:size, :size] = columns
+        compiled(rows, wide, result)
         return result
     some = max(1, _TURNED // max(1, rows.shape[1]))
     for first in range(0, len(rows), some):
@@ -130,26 +135,27 @@ def turned_rows(rows: NDArray[Any], turn: NDArray[Any]) -> NDArray[Any]:
 
 
 def _turn(rows: Any, columns: Any, result: Any) -> None:
-    """The loops of `turned_rows` for numba: without what is 0, four entries of a row at a time, each operation rounded."""
-    size = rows.shape[1]
-    total, there = np.empty(size, rows.dtype), np.empty(size + 1, np.int64)
+    """The loops of `turned_rows` for numba: without what is 0, four entries of a row at a time, each operation rounded.
+
+    The last of the columns is zeros, for an entry of 0 where four would be fewer.
+    """
+    size, wide = rows.shape[1], columns.shape[1]
+    total, there, entries = np.empty(wide, rows.dtype), np.empty(size + 4, np.int64), np.empty(size + 4, rows.dtype)
     for i in range(len(rows)):
         row, count = rows[i], 0
         for j in range(size):
-            there[count] = j
+            there[count], entries[count] = j, row[j]
             count += row[j] != 0
+        there[count : count + 3] = size
+        entries[count : count + 3] = 0
         total[:] = 0
-        for n in range(0, count // 4 * 4, 4):
-            a, b, c, d = there[n], there[n + 1], there[n + 2], there[n + 3]
-            of_a, of_b, of_c, of_d = columns[a], columns[b], columns[c], columns[d]
-            a_, b_, c_, d_ = row[a], row[b], row[c], row[d]
-            for k in range(size):
-                total[k] = total[k] + a_ * of_a[k] + b_ * of_b[k] + c_ * of_c[k] + d_ * of_d[k]
-        for n in range(count // 4 * 4, count):
-            entry, column = row[there[n]], columns[there[n]]
-            for k in range(size):
-                total[k] += entry * column[k]
-        result[i] = total
+        for n in range(0, count, 4):
+            of_a, of_b, of_c, of_d = columns[there[n]], columns[there[n + 1]], columns[there[n + 2]], columns[there[n + 3]]
+            a, b, c, d = entries[n], entries[n + 1], entries[n + 2], entries[n + 3]
+            for k in range(wide):
+                total[k] = total[k] + a * of_a[k] + b * of_b[k] + c * of_c[k] + d * of_d[k]
+        for k in range(size):
+            result[i, k] = total[k]
 
 
 @cache
@@ -163,7 +169,7 @@ def _compiled_turn() -> Callable[..., None] | None:
         except RuntimeError:  # no folder for the cache can be written
             compiled = njit(nogil=True)(_turn)
         for kind in (np.float32, np.float64):
-            compiled(np.ones((1, 1), kind), np.ones((1, 1), kind), np.ones((1, 1), kind))
+            compiled(np.ones((1, 1), kind), np.ones((2, 1), kind), np.ones((1, 1), kind))
     except Exception:
         return None
     return compiled if hasattr(compiled, "signatures") else None

@@ -18,6 +18,8 @@ _PIECE = 4096
 _SHORT, _SIDE_BY_SIDE = 256, 16
 # Numbers that a vector instruction takes at most.
 _BESIDE = 8
+# Places without a sign, which numba need not look at twice.
+_1, _2, _3, _4, _5, _6, _7 = (np.uint64(number) for number in range(1, 8))
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -180,7 +182,7 @@ def add_rotated(rows, coefficients, factors, shift, signs, part, scale, box, lim
     `half` is 256 g / 2. Vectors are turned eight side by side, a coordinate of all of them next to each other.
     """
     users, width, side = rows.shape[0], ones.size, _BESIDE if rows.shape[0] > 1 else 1
-    vectors, turned, whole = np.zeros(side * signs.size), np.empty(side * width), np.empty(side * width, np.int32)
+    vectors, turned, whole = _aligned(side * signs.size), _aligned(side * width), np.empty(side * width, np.int32)
     some, total, scaled, sums = _room(width, side)
     tied, rests, ties = np.empty(drawn.size // 64 + 64, np.int64), np.empty(drawn.size // 64 + 64), 0
     for first in range(0, users, some):
@@ -203,8 +205,9 @@ def add_rotated(rows, coefficients, factors, shift, signs, part, scale, box, lim
             at = (i - first) * width
             _encode_rotated(turned, box, half, scaled[at : at + turned.size], whole)
             for u in range(side):
+                mine = total[at + u * width : at + (u + 1) * width]
                 for j in range(width):
-                    total[at + u * width + j] = whole[j * side + u]
+                    mine[j] = whole[j * side + u]
         bytes_ = drawn[first * width : last * width]
         tied, rests, ties = _carry_rotated(total, scaled, side, width, bytes_, sums, first * width, tied, rests, ties)
     for m in range(sums.size):
@@ -219,7 +222,7 @@ def add_rotated_entries(values, factors, places, dim, signs, part, scale, box, l
     What a block asks for of a transform is a small part, so its last three stages are done for that alone.
     """
     users, entries = values.shape
-    padded, width, vector, turned = signs.size, ones.size, np.empty(signs.size), np.empty(ones.size)
+    padded, width, vector, turned = signs.size, ones.size, _aligned(signs.size), _aligned(ones.size)
     apart = _BESIDE if part.size and padded >= _BESIDE else 1  # entries that the last stages bring together, which stand together
     group, bits = padded // apart - 1, _log2(padded // apart)
     groups, turns = _last_stages_of(part, group, bits)
@@ -257,7 +260,15 @@ def _room(width, side):
     rows_of_sums = _SIDE_BY_SIDE if width < _SHORT else 1
     step = max(rows_of_sums, side)
     some = step * max(_PIECE // (step * width), 1)
-    return some, np.empty(some * width, np.int32), np.empty(some * width), np.zeros(rows_of_sums * width, np.int64)
+    return some, np.empty(some * width, np.int32), _aligned(some * width), np.zeros(rows_of_sums * width, np.int64)
+
+
+@_compiled
+def _aligned(size):
+    """Room that begins where a line of the cache does, so that no vector instruction needs two lines."""
+    room = np.zeros(size + 7)
+    first = -(room.ctypes.data // 8) % 8
+    return room[first : first + size]
 
 
 @_compiled
@@ -279,29 +290,26 @@ def _signed(row, coefficients, factor, shift, signs, vector):
 def _signed_beside(rows, coefficients, factors, shift, signs, first, vectors):
     """The same of eight users from this one on, side by side; where they are fewer, the last one again."""
     users, features = rows.shape
-    of = np.empty(_BESIDE, np.int64)
-    for u in range(_BESIDE):
-        of[u] = min(first + u, users - 1)
-    r0, r1, r2, r3, r4, r5, r6, r7 = _eight(rows, of)
+    r0, r1, r2, r3, r4, r5, r6, r7 = _eight(rows, first, users - 1)
     for k in range(coefficients.shape[1]):
-        c0, c1, c2, c3, c4, c5, c6, c7 = _eight(coefficients[:, k], of)
+        c0, c1, c2, c3, c4, c5, c6, c7 = _eight(coefficients[:, k], first, users - 1)
+        beside, mine = vectors[_BESIDE * k * features :], signs[k * features : (k + 1) * features]
         for j in range(features):
-            m, sign = _BESIDE * (k * features + j), signs[k * features + j]
-            vectors[m], vectors[m + 1] = c0 * r0[j] * sign, c1 * r1[j] * sign
-            vectors[m + 2], vectors[m + 3] = c2 * r2[j] * sign, c3 * r3[j] * sign
-            vectors[m + 4], vectors[m + 5] = c4 * r4[j] * sign, c5 * r5[j] * sign
-            vectors[m + 6], vectors[m + 7] = c6 * r6[j] * sign, c7 * r7[j] * sign
-        if shift.size:
-            for j in range(features):
-                m = _BESIDE * (k * features + j)
+            m, sign = _BESIDE * j, mine[j]
+            beside[m], beside[m + 1], beside[m + 2] = c0 * r0[j] * sign, c1 * r1[j] * sign, c2 * r2[j] * sign
+            beside[m + 3], beside[m + 4], beside[m + 5] = c3 * r3[j] * sign, c4 * r4[j] * sign, c5 * r5[j] * sign
+            beside[m + 6], beside[m + 7] = c6 * r6[j] * sign, c7 * r7[j] * sign
+            if shift.size:
                 for u in range(_BESIDE):
-                    vectors[m + u] += factors[of[u]] * shift[k, j] * signs[k * features + j]
-    vectors[_BESIDE * coefficients.shape[1] * features :] = 0.0
+                    beside[m + u] += factors[min(first + u, users - 1)] * shift[k, j] * sign
+    for m in range(_BESIDE * coefficients.shape[1] * features, vectors.size):
+        vectors[m] = 0.0
 
 
-@_compiled
-def _eight(array, of):
-    return array[of[0]], array[of[1]], array[of[2]], array[of[3]], array[of[4]], array[of[5]], array[of[6]], array[of[7]]
+@njit(inline="always")
+def _eight(of, i, last):
+    a, b, c, d = of[i], of[min(i + 1, last)], of[min(i + 2, last)], of[min(i + 3, last)]
+    return a, b, c, d, of[min(i + 4, last)], of[min(i + 5, last)], of[min(i + 6, last)], of[min(i + 7, last)]
 
 
 @_compiled
@@ -326,7 +334,7 @@ def _later_stages(vector, half):
     """The stages from this one on: four in one pass; then one, if their number is odd, and two in each pass. The same sums."""
     size = vector.size
     if half == 8 and size >= 128:
-        _four_stages_of_8(vector, half)
+        _four_stages_of_8(vector, size // (size // half))  # 8, but LLVM must not know it: it would unroll the loop instead
         half = 128
     if half == 128 and size >= 2048:
         _four_stages_of_128(vector, half)
@@ -353,8 +361,7 @@ def _two_stages(a, b, c, d):
 
 
 def _four_stages(half):
-    """Four stages in one pass. LLVM makes vector instructions of it where it knows how far entries are apart, not how many there
-    are."""
+    """Four stages in one pass: LLVM makes vector instructions of them where it knows how far apart entries are."""
 
     def stages(vector, count):
         for first in range(0, vector.size, 16 * half):
@@ -377,12 +384,12 @@ _four_stages_of_8, _four_stages_of_128 = _four_stages(8), _four_stages(128)
 
 @_compiled
 def _last_stages_of(part, group, bits):
-    """For each entry of a block where its last three stages' eight entries stand, and the signs that they are added with."""
-    groups, turns = np.empty(part.size, np.int64), np.empty((part.size, 3))
+    """For each entry of a block where the eight entries stand that its last three stages bring together, and with which signs."""
+    groups, turns = np.empty(part.size, np.uint64), np.empty((3, part.size))
     for j in range(part.size):
-        place = part[j] >> bits
         groups[j] = _BESIDE * (part[j] & group)
-        turns[j, 0], turns[j, 1], turns[j, 2] = 1.0 - 2.0 * (place & 1), 1.0 - 2.0 * (place >> 1 & 1), 1.0 - 2.0 * (place >> 2)
+        for k in range(3):
+            turns[k, j] = 1.0 - 2.0 * (part[j] >> (bits + k) & 1)
     return groups, turns
 
 
@@ -390,8 +397,9 @@ def _last_stages_of(part, group, bits):
 def _last_stages(vector, groups, turns, scale, turned):
     """The last three stages for the entries of a block: those that differ in their three leading bits alone stand together."""
     for j in range(groups.size):
-        v, one, two, three = vector[groups[j] : groups[j] + 8], turns[j, 0], turns[j, 1], turns[j, 2]
-        a, b, c, d = v[0] + one * v[1], v[2] + one * v[3], v[4] + one * v[5], v[6] + one * v[7]
+        at, one, two, three = groups[j], turns[0, j], turns[1, j], turns[2, j]
+        a, b = vector[at] + one * vector[at + _1], vector[at + _2] + one * vector[at + _3]
+        c, d = vector[at + _4] + one * vector[at + _5], vector[at + _6] + one * vector[at + _7]
         turned[j] = ((a + two * b) + three * (c + two * d)) * scale
 
 
