@@ -88,11 +88,11 @@ def _added_up(subscripts: str, rows: NDArray[Any], others: NDArray[Any]) -> Floa
 class ConstantBeside:
     """Rows of numbers with one more column, the same number everywhere, that exists where `toarray` is called.
 
-    So that some rows at a time have it, and a table of all rows is not copied.
+    So that some rows at a time have it, and a table of all rows is not copied. `finite` says that rows were found finite already.
     """
 
-    def __init__(self, rows: NDArray[Any], constant: float) -> None:
-        self.rows, self.constant, self.dtype = rows, constant, rows.dtype
+    def __init__(self, rows: NDArray[Any], constant: float, *, finite: bool = False) -> None:
+        self.rows, self.constant, self.finite, self.dtype = rows, constant, finite, rows.dtype
         self.shape: tuple[int, int] = (rows.shape[0], rows.shape[1] + 1)
 
     def __len__(self) -> int:
@@ -100,14 +100,16 @@ class ConstantBeside:
 
     def __getitem__(self, some: Any) -> ConstantBeside:
         numbered = isinstance(some, np.ndarray) and some.dtype.kind in "iu"  # `take` is faster than brackets
-        return ConstantBeside(self.rows.take(some, axis=0) if numbered else self.rows[some], self.constant)
+        return ConstantBeside(self.rows.take(some, axis=0) if numbered else self.rows[some], self.constant, finite=self.finite)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         return self.toarray().astype(dtype or self.dtype, copy=False)
 
     def toarray(self) -> NDArray[Any]:
         """Make the rows, constant included."""
-        return np.hstack([self.rows, np.full((len(self), 1), self.constant, dtype=self.dtype)])
+        rows = np.empty(self.shape, self.dtype)
+        rows[:, :-1], rows[:, -1] = self.rows, self.constant
+        return rows
 
 
 def turned_rows(rows: NDArray[Any], turn: NDArray[Any]) -> NDArray[Any]:

@@ -84,7 +84,7 @@ class LinearModel(LinearRows):
         if not self.constant_:
             return rows
         late = isinstance(rows, np.ndarray) and self.invalid != "blank"
-        return ConstantBeside(rows, self.constant_) if late else with_constant(rows, self.constant_)
+        return ConstantBeside(rows, self.constant_, finite=True) if late else with_constant(rows, self.constant_)
 
     def _problem(self) -> Problem:
         loss = self._loss()

@@ -166,7 +166,7 @@ def _rows(X: Any, blank: bool) -> Any:
     Finite, but where there may be blanks.
     """
     if isinstance(X, ConstantBeside):
-        return ConstantBeside(_rows(X.rows, blank), X.constant)
+        return X if X.finite else ConstantBeside(_rows(X.rows, blank), X.constant)
     sparse = hasattr(X, "tocsr")
     if sparse:
         array = X.tocsr()

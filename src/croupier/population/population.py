@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, count, pairwise
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -430,10 +431,14 @@ class Question:
     block: int = 0
     rotation: bytes = b""
 
-    @property
+    @cached_property
     def protocol(self) -> VectorSum:
         """The sum that answers it, with the round's rotation where the plan has one."""
         return VectorSum(self.plan, seed=self.rotation or None, block=self.block)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The question without the sum, which is made anew where it arrives."""
+        return {name: value for name, value in vars(self).items() if name != "protocol"}
 
     @property
     def size(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from scipy.optimize import brentq
@@ -181,7 +181,7 @@ class LotsPlan(JsonText):
         """The lots that there are: the pairs of a round and one of its blocks. All are equally likely."""
         return sum(stage.rounds * stage.plan.blocks for stage in self.stages)
 
-    @property
+    @cached_property
     def most_excluded(self) -> int:
         """Reports that may be left out of a round: those that the premise says are honest, beyond what the round counts on."""
         most = max(stage.plan.honest_users for stage in self.stages)
