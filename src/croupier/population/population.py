@@ -145,10 +145,16 @@ class Seats:
     def members(self, batch: Batch) -> NDArray[np.int64]:
         """Tell who of these users is in the batch, by numbers counted from the first, ascending."""
         first, last = (np.uint16(ticket >> (64 - _LEADING_BITS)) for ticket in (batch.low, batch.high))
-        low, high = np.searchsorted(self._leading, first, side="left"), np.searchsorted(self._leading, last, side="right")
-        users = np.sort(self._users[low:high]).astype(np.int64)
-        tickets = self._tickets[users]
-        return users[(tickets >= np.uint64(batch.low)) & (tickets <= np.uint64(batch.high))]
+        ends = [np.searchsorted(self._leading, leading, side=side) for leading in (first, last) for side in ("left", "right")]
+        # only who has the leading bits of a border may be beyond it
+        if first == last:
+            sure, doubtful = self._users[:0], self._users[ends[0] : ends[1]]
+        else:
+            sure = self._users[ends[1] : ends[2]]
+            doubtful = np.concatenate([self._users[ends[0] : ends[1]], self._users[ends[2] : ends[3]]])
+        tickets = self._tickets[doubtful]
+        inside = doubtful[(tickets >= np.uint64(batch.low)) & (tickets <= np.uint64(batch.high))]
+        return np.sort(np.concatenate([sure, inside])).astype(np.int64)
 
 
 def deal(secret: Secret, users: int, sizes: Sequence[int]) -> list[Batch]:

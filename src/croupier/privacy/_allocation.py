@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from ..validation import real, whole
 from .gaussian import gaussian_delta
 
 Floats = NDArray[np.float64]
-Complexes = NDArray[np.complex128]
+Number = TypeVar("Number", np.float64, np.complex128)
 
 MAX_ROUNDS = 10**6
 # Slacks that a delta of a composition is tried with.
@@ -448,15 +449,15 @@ def _convolved(law: Floats, times: int) -> Floats:
     # Each output of a transform of 2^k points sums its inputs over paths of k butterflies: a complex product with a
     # rounded root of unity and an addition, together within 8 units (sqrt 5 + 1 + 1 are needed, Brent et al. 2007).
     transform = 8 * _UNIT * math.log2(law.size)
-    doubt = times * transform * (sizes + transform) ** (times - 1) + (3 * _UNIT * times + transform) * sizes**times
+    doubt = times * transform * _power(sizes + transform, times - 1) + (3 * _UNIT * times + transform) * _power(sizes, times)
     error = 2 * float(doubt.sum()) / law.size * 1.01  # all frequencies but two stand for a conjugate pair
     weights: Floats = np.maximum(irfft(_power(spectrum, times), law.size) + error, 0.0)
     return weights
 
 
-def _power(values: Complexes, exponent: int) -> Complexes:
-    """Powers by squaring: `exponent` - 1 products in the expanded tree, each within sqrt 5 units."""
-    result: Complexes | None = None
+def _power(values: NDArray[Number], exponent: int) -> NDArray[Number]:
+    """Powers by squaring: `exponent` - 1 products in the expanded tree, each within sqrt 5 units. Above 0."""
+    result: NDArray[Number] | None = None
     while exponent:
         if exponent & 1:
             result = values if result is None else result * values
