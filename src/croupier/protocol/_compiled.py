@@ -159,18 +159,19 @@ def add_entries(values, factors, places, half, drawn, ones, there):
 def fill_products(rows, users, places, values):
     """svec(x x') of these rows, which have equally many entries, by its entries: see `_sparse.second_moments`."""
     columns = rows.shape[1]
-    there = np.empty(columns + 1, np.int64)
+    there, numbers = np.empty(columns + 1, np.int64), np.empty(columns + 1)
     for i in range(users.size):
         row, entries, at = rows[users[i]], 0, 0
         for j in range(columns):
-            there[entries] = j
+            there[entries], numbers[entries] = j, row[j]
             entries += row[j] != 0
         for a in range(entries):
-            first = there[a]
-            start, factor = first * columns - first * (first + 1) // 2, np.sqrt(2.0) * row[first]
-            places[i, at], values[i, at] = start + first, row[first] * row[first]
-            for b in range(a + 1, entries):
-                places[i, at + b - a], values[i, at + b - a] = start + there[b], row[there[b]] * factor
+            first, number = there[a], numbers[a]
+            start, factor = first * columns - first * (first + 1) // 2, np.sqrt(2.0) * number
+            here, found = places[i, at : at + entries - a], values[i, at : at + entries - a]
+            for b in range(here.size):
+                here[b], found[b] = start + there[a + b], numbers[a + b] * factor
+            found[0] = number * number
             at += entries - a
 
 
@@ -182,18 +183,19 @@ def add_rotated(rows, coefficients, factors, shift, signs, part, scale, box, lim
     `half` is 256 g / 2. Vectors are turned eight side by side, a coordinate of all of them next to each other.
     """
     users, width, side = rows.shape[0], ones.size, _BESIDE if rows.shape[0] > 1 else 1
-    vectors, turned, whole = _aligned(side * signs.size), _aligned(side * width), np.empty(side * width, np.int32)
+    given, vectors = _aligned(side * signs.size), _aligned(side * signs.size)
+    turned, whole = _aligned(side * width), np.empty(side * width, np.int32)
     some, total, scaled, sums = _room(width, side)
     tied, rests, ties = np.empty(drawn.size // 64 + 64, np.int64), np.empty(drawn.size // 64 + 64), 0
     for first in range(0, users, some):
         last = min(first + some, users)
         for i in range(first, last, side):
             if side == 1:
-                _signed(rows[i], coefficients[i], factors[i], shift, signs, vectors)
-                _transform(vectors)
+                _signed(rows[i], coefficients[i], factors[i], shift, signs, given)
+                _transform(given, vectors)
             else:
-                _signed_beside(rows, coefficients, factors, shift, signs, i, vectors)
-                _later_stages(vectors, side)
+                _signed_beside(rows, coefficients, factors, shift, signs, i, given)
+                _later_stages(given, vectors, side)
             if part.size:
                 for j in range(width):
                     for u in range(side):
@@ -222,31 +224,36 @@ def add_rotated_entries(values, factors, places, dim, signs, part, scale, box, l
     What a block asks for of a transform is a small part, so its last three stages are done for that alone.
     """
     users, entries = values.shape
-    padded, width, vector, turned = signs.size, ones.size, _aligned(signs.size), _aligned(ones.size)
+    padded, width, given, vector, turned = signs.size, ones.size, _aligned(signs.size), _aligned(signs.size), _aligned(ones.size)
     apart = _BESIDE if part.size and padded >= _BESIDE else 1  # entries that the last stages bring together, which stand together
     group, bits = padded // apart - 1, _log2(padded // apart)
     groups, turns = _last_stages_of(part, group, bits)
+    at = np.zeros(entries, np.int64)
     some, total, scaled, sums = _room(width, 1)
     tied, rests, ties = np.empty(drawn.size // 64 + 64, np.int64), np.empty(drawn.size // 64 + 64), 0
     for first in range(0, users, some):
         last = min(first + some, users)
         for i in range(first, last):
-            vector[:] = 0.0
+            factor = factors[i]
             for n in range(entries):
                 place = places[i, n]
                 if place < dim:
-                    vector[(place & group) * apart + (place >> bits)] = values[i, n] * factors[i] * signs[place]
+                    at[n] = (place & group) * apart + (place >> bits)
+                    given[at[n]] = values[i, n] * factor * signs[place]
             if apart == 1:
-                _transform(vector)
+                _transform(given, vector)
+                given[:] = 0.0
                 for j in range(width):
                     turned[j] = vector[part[j] if part.size else j] * scale
             else:
-                _later_stages(vector, apart)
+                _later_stages(given, vector, apart)
+                for n in range(entries):
+                    given[at[n]] = 0.0
                 _last_stages(vector, groups, turns, scale, turned)
             if part.size:
                 _shorten(turned, vector, limit, 1)
-            at = (i - first) * width
-            _encode_rotated(turned, box, half, scaled[at : at + width], total[at : at + width])
+            here = (i - first) * width
+            _encode_rotated(turned, box, half, scaled[here : here + width], total[here : here + width])
         bytes_ = drawn[first * width : last * width]
         tied, rests, ties = _carry_rotated(total, scaled, 1, width, bytes_, sums, first * width, tied, rests, ties)
     for m in range(sums.size):
@@ -288,7 +295,7 @@ def _signed(row, coefficients, factor, shift, signs, vector):
 
 @_compiled
 def _signed_beside(rows, coefficients, factors, shift, signs, first, vectors):
-    """The same of eight users from this one on, side by side; where they are fewer, the last one again."""
+    """The same of eight users from this one on, side by side; where they are fewer, the last one again. Zeros are there already."""
     users, features = rows.shape
     r0, r1, r2, r3, r4, r5, r6, r7 = _eight(rows, first, users - 1)
     for k in range(coefficients.shape[1]):
@@ -302,8 +309,6 @@ def _signed_beside(rows, coefficients, factors, shift, signs, first, vectors):
             if shift.size:
                 for u in range(_BESIDE):
                     beside[m + u] += factors[min(first + u, users - 1)] * shift[k, j] * sign
-    for m in range(_BESIDE * coefficients.shape[1] * features, vectors.size):
-        vectors[m] = 0.0
 
 
 @njit(inline="always")
@@ -313,31 +318,33 @@ def _eight(of, i, last):
 
 
 @_compiled
-def _transform(vector):
-    """`rotation.transformed` of one vector in place: three stages in one pass, then the later ones."""
-    size = vector.size
+def _transform(given, vector):
+    """`rotation.transformed` of one vector: three stages in one pass, then the later ones. What was given is lost."""
+    size = given.size
     half = 1
     if size >= 8:
         for i in range(0, size, 8):
-            a, b, c, d = vector[i], vector[i + 1], vector[i + 2], vector[i + 3]
-            e, f, g, h = vector[i + 4], vector[i + 5], vector[i + 6], vector[i + 7]
+            a, b, c, d = given[i], given[i + 1], given[i + 2], given[i + 3]
+            e, f, g, h = given[i + 4], given[i + 5], given[i + 6], given[i + 7]
             a, b, c, d, e, f, g, h = a + b, a - b, c + d, c - d, e + f, e - f, g + h, g - h
             a, b, c, d, e, f, g, h = a + c, b + d, a - c, b - d, e + g, f + h, e - g, f - h
-            vector[i], vector[i + 1], vector[i + 2], vector[i + 3] = a + e, b + f, c + g, d + h
-            vector[i + 4], vector[i + 5], vector[i + 6], vector[i + 7] = a - e, b - f, c - g, d - h
+            given[i], given[i + 1], given[i + 2], given[i + 3] = a + e, b + f, c + g, d + h
+            given[i + 4], given[i + 5], given[i + 6], given[i + 7] = a - e, b - f, c - g, d - h
         half = 8
-    _later_stages(vector, half)
+    _later_stages(given, vector, half)
 
 
 @_compiled
-def _later_stages(vector, half):
+def _later_stages(given, vector, half):
     """The stages from this one on: four in one pass; then one, if their number is odd, and two in each pass. The same sums."""
     size = vector.size
     if half == 8 and size >= 128:
-        _four_stages_of_8(vector, size // (size // half))  # 8, but LLVM must not know it: it would unroll the loop instead
+        _four_stages_of_8(given, vector, size // (size // half))
         half = 128
+    else:
+        vector[:] = given
     if half == 128 and size >= 2048:
-        _four_stages_of_128(vector, half)
+        _four_stages_of_128(vector)
         half = 2048
     if _log2(size // half) % 2 == 1:
         for first in range(0, size, 2 * half):
@@ -360,26 +367,35 @@ def _two_stages(a, b, c, d):
     return e + g, f + h, e - g, f - h
 
 
-def _four_stages(half):
-    """Four stages in one pass: LLVM makes vector instructions of them where it knows how far apart entries are."""
-
-    def stages(vector, count):
-        for first in range(0, vector.size, 16 * half):
-            v = vector[first : first + 16 * half]
-            for j in range(count):
-                a, b, c, d = _two_stages(v[j], v[j + half], v[j + 2 * half], v[j + 3 * half])
-                e, f, g, h = _two_stages(v[j + 4 * half], v[j + 5 * half], v[j + 6 * half], v[j + 7 * half])
-                i, k, l, m = _two_stages(v[j + 8 * half], v[j + 9 * half], v[j + 10 * half], v[j + 11 * half])
-                n, o, p, q = _two_stages(v[j + 12 * half], v[j + 13 * half], v[j + 14 * half], v[j + 15 * half])
-                v[j], v[j + 4 * half], v[j + 8 * half], v[j + 12 * half] = _two_stages(a, e, i, n)
-                v[j + half], v[j + 5 * half], v[j + 9 * half], v[j + 13 * half] = _two_stages(b, f, k, o)
-                v[j + 2 * half], v[j + 6 * half], v[j + 10 * half], v[j + 14 * half] = _two_stages(c, g, l, p)
-                v[j + 3 * half], v[j + 7 * half], v[j + 11 * half], v[j + 15 * half] = _two_stages(d, h, m, q)
-
-    return _compiled(stages)
+@njit(inline="always")
+def _four_stages(u, v, j, half):
+    """LLVM makes vector instructions of them where it knows how far apart entries are, and that u is v."""
+    a, b, c, d = _two_stages(u[j], u[j + half], u[j + 2 * half], u[j + 3 * half])
+    e, f, g, h = _two_stages(u[j + 4 * half], u[j + 5 * half], u[j + 6 * half], u[j + 7 * half])
+    i, k, w, m = _two_stages(u[j + 8 * half], u[j + 9 * half], u[j + 10 * half], u[j + 11 * half])
+    n, o, p, q = _two_stages(u[j + 12 * half], u[j + 13 * half], u[j + 14 * half], u[j + 15 * half])
+    v[j], v[j + 4 * half], v[j + 8 * half], v[j + 12 * half] = _two_stages(a, e, i, n)
+    v[j + half], v[j + 5 * half], v[j + 9 * half], v[j + 13 * half] = _two_stages(b, f, k, o)
+    v[j + 2 * half], v[j + 6 * half], v[j + 10 * half], v[j + 14 * half] = _two_stages(c, g, w, p)
+    v[j + 3 * half], v[j + 7 * half], v[j + 11 * half], v[j + 15 * half] = _two_stages(d, h, m, q)
 
 
-_four_stages_of_8, _four_stages_of_128 = _four_stages(8), _four_stages(128)
+@_compiled
+def _four_stages_of_8(given, vector, eight):
+    """From one array to another. LLVM must not know what eight is: it would unroll the loop instead."""
+    for first in range(0, vector.size, 128):
+        u, v = given[first : first + 128], vector[first : first + 128]
+        for j in range(eight):
+            _four_stages(u, v, j, 8)
+
+
+@_compiled
+def _four_stages_of_128(vector):
+    """In place."""
+    for first in range(0, vector.size, 2048):
+        v = vector[first : first + 2048]
+        for j in range(128):
+            _four_stages(v, v, j, 128)
 
 
 @_compiled
@@ -435,10 +451,7 @@ def _shorten(turned, scratch, limit, side):
 def _encode_rotated(turned, box, half, scaled, total):
     """Clip to the box, and encode: 256 a, and rounded down."""
     for j in range(turned.size):
-        a = turned[j] / box
-        a = a if a > -1.0 else -1.0
-        a = a if a < 1.0 else 1.0
-        scaled[j] = (a + 1.0) * half
+        scaled[j] = (min(max(turned[j] / box, -1.0), 1.0) + 1.0) * half
         total[j] = np.int32(scaled[j])
 
 
