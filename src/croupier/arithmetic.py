@@ -121,10 +121,7 @@ def turned_rows(rows: NDArray[Any], turn: NDArray[Any]) -> NDArray[Any]:
     result = np.empty_like(rows)
     compiled = _compiled_turn() if "numba" in sys.modules else None
     if compiled is not None:
-        size = rows.shape[1]
-        wide = np.zeros((size + 1, -(-size // _ALONG) * _ALONG), rows.dtype)
-        wide[:size, :size] = columns
-        compiled(rows, wide, result)
+        compiled(rows, _in_lines(columns), result)
         return result
     some = max(1, _TURNED // max(1, rows.shape[1]))
     for first in range(0, len(rows), some):
@@ -134,6 +131,17 @@ def turned_rows(rows: NDArray[Any], turn: NDArray[Any]) -> NDArray[Any]:
             total += np.multiply(column[:, np.newaxis], entry, out=product)
         result[first : first + some] = total.T
     return result
+
+
+def _in_lines(columns: NDArray[Any]) -> NDArray[Any]:
+    """The columns and one of zeros, each from the beginning of a line of the cache on: no vector instruction needs two lines."""
+    size = len(columns)
+    shape = (size + 1, -(-size // _ALONG) * _ALONG)
+    room = np.zeros(shape[0] * shape[1] + _ALONG, columns.dtype)
+    first = -room.ctypes.data % 64 // columns.itemsize
+    wide = room[first : first + shape[0] * shape[1]].reshape(shape)
+    wide[:size, :size] = columns
+    return wide
 
 
 def _turn(rows: Any, columns: Any, result: Any) -> None:
@@ -148,9 +156,10 @@ def _turn(rows: Any, columns: Any, result: Any) -> None:
         for j in range(size):
             there[count], entries[count] = j, row[j]
             count += row[j] != 0
-        there[count : count + 3] = size
-        entries[count : count + 3] = 0
-        total[:] = 0
+        for n in range(count, count + 3):
+            there[n], entries[n] = size, 0
+        for k in range(wide):
+            total[k] = 0
         for n in range(0, count, 4):
             of_a, of_b, of_c, of_d = columns[there[n]], columns[there[n + 1]], columns[there[n + 2]], columns[there[n + 3]]
             a, b, c, d = entries[n], entries[n + 1], entries[n + 2], entries[n + 3]
