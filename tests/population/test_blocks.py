@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import hmac
+import pickle
 import threading
 import tracemalloc
 
@@ -52,6 +53,14 @@ def rows(X, y):
 def about(batch, *, dim=3, secret=SECRET, query=rows, epsilon=20.0):
     plan = cr.plan_sum(epsilon=epsilon, delta=1e-6, users=batch.size, dim=dim)
     return Question(query, batch, plan, secret)
+
+
+def test_a_question_makes_its_sum_once_and_travels_without_it():
+    question = about(Batch.everyone(40))
+    assert question.protocol is question.protocol
+    arrived = pickle.loads(pickle.dumps(question))
+    assert arrived == question
+    assert "protocol" not in vars(arrived)
 
 
 def questions(users=USERS):

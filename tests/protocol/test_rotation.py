@@ -112,12 +112,14 @@ def test_a_row_is_turned_as_it_is_alone():
 
 
 @pytest.mark.parametrize("kind", ["rows", "products", "single", "shift"])
-@pytest.mark.parametrize(("features", "blocks"), [(5, 1), (60, 1), (60, 8), (513, 2)])
-def test_compiled_pass_makes_the_same_integers(kind, features, blocks):
+@pytest.mark.parametrize(("features", "blocks"), [(1, 1), (5, 1), (60, 1), (60, 8), (513, 2), (2049, 1)])
+@pytest.mark.parametrize("users", [1, 7, 40, 65])
+def test_compiled_pass_makes_the_same_integers(kind, features, blocks, users):
+    """Alone, eight side by side and fewer than eight left over; with all stages in each of the passes that there are for them."""
     if _fused.rotated_kernel() is None:
         pytest.skip("numba is not installed")
     rng, outputs = np.random.default_rng(features), 1 if kind == "rows" else 3
-    rows, slopes = rng.standard_normal((40, features)), rng.standard_normal((40, outputs))
+    rows, slopes = rng.standard_normal((users, features)), rng.standard_normal((users, outputs))
     shift = rng.standard_normal((outputs, features)) if kind == "shift" else None
     if kind == "single":
         rows = rows.astype(np.float32)

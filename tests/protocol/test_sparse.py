@@ -106,7 +106,7 @@ def test_compiled_and_by_numpy_are_the_same_bits(monkeypatch, levels):
     assert np.array_equal(*found)
 
 
-@pytest.mark.parametrize(("columns", "blocks"), [(3, 1), (3, 4), (12, 1), (30, 4), (55, 16)])
+@pytest.mark.parametrize(("columns", "blocks"), [(3, 1), (3, 4), (12, 1), (30, 4), (55, 16), (70, 16)])
 def test_rotated_vectors_by_their_entries_are_the_same_bits_as_dense_ones(monkeypatch, columns, blocks):
     """Rows with other numbers of entries, a row of zeros among them: compiled, by numpy, and the dense way by numpy."""
     rng, dim = np.random.default_rng(columns), columns * (columns + 1) // 2
