@@ -368,7 +368,7 @@ class _Thrift(NamedTuple):
 
 
 # In masked sums noise bits cost nothing.
-_THRIFT = {"messages": _Thrift(1.25, 1.075, True), "verified": _Thrift(1.4, 1.4, False)}
+_THRIFT = {"messages": _Thrift(1.25, 1.06, True), "verified": _Thrift(1.4, 1.4, False)}
 _MORE_PHASES = 5
 
 
@@ -437,7 +437,7 @@ def schedule(
     max_inflation : float, optional
         Noise allowed relative to a trusted curator's, or with secret lots to the least that they allow. Default: 1.05; for
         rotated gradients by secret lots 1.6 where a round has more users than coordinates (1.2 if noise is a large part of the
-        run's mean gradient), else 1.25 by messages (1.075 if noise leaves little of it) and 1.4 in verified sums, and by messages
+        run's mean gradient), else 1.25 by messages (1.06 if noise leaves little of it) and 1.4 in verified sums, and by messages
         an opening in secret blocks: a fraction of the bits.
     neighbours : {"replace-one", "zero-out"}, default "replace-one"
         What the guarantee hides about a user.
