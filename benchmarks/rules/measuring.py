@@ -18,7 +18,7 @@ from rich.progress import track
 
 from croupier import __version__
 from croupier.features import FourierFeatures
-from croupier.optimizer import Schedule, _gradients, planning, schedule
+from croupier.optimizer import Schedule, _gradients, phases, planning, schedule
 from croupier.optimizer._rules import Staged, centred, kind_of, whitened
 from croupier.optimizer.planning import Budget, _staged
 from croupier.optimizer.training import run
@@ -77,6 +77,7 @@ class Setting(NamedTuple):
     rule: Staged | None
     plans: Mapping[str, float] = MappingProxyType({})
     floor: float = 1.0  # of eigenvalues, over the present one
+    way: float = phases.SHORT_WAY  # that equal steps of several classes may go
 
 
 # Plans of other noise and bits: noise wherever it saves bits; openings of noisy runs in fewer bits and more blocks; openings of
@@ -100,7 +101,8 @@ def settings(problem: Problem, noise: Callable[[int], float], users: int) -> dic
         rule = centred(problem, noise, users)
         changes: dict[str, dict[str, Any]] = {"clip x 2": {"clip": 2 * rule.clip}, "share 0.5": {"share": 0.5}}
         if rule.step is None:
-            changes |= {"curvature x 4": {"curvature": 4 * rule.curvature}, "damping / 3": {"damping": rule.damping / 3}}
+            changes |= {"24 rounds": {"rounds": 24, "opening_rounds": 2}, "50 rounds": {"rounds": 50, "opening_rounds": 3}}
+            found["accelerated"] = Setting(rule, way=0.0)
         else:
             changes["clip x 2"]["step"] = rule.step / 2
             changes |= {"step / 3": {"step": rule.step / 3}, "step x 3": {"step": 3 * rule.step}}
@@ -151,10 +153,11 @@ def fitted(problem: Problem, setting: Setting, people: SurrogatePopulation, epsi
     kept = (problem, rule.clip, epsilon, DELTA, "tight", 1.0, 1.05, "replace-one", people.users)
     floors = {name: setting.floor * getattr(_gradients, name) for name in ("_FLOOR", "_FLOOR_OF_SQUARES")}
     plans = {name: getattr(planning, name) for some in PLANS.values() for name in some} | dict(setting.plans)
-    with mock.patch.multiple(planning, **plans), mock.patch.multiple(_gradients, **floors):
-        phases = _staged(problem, rule, Budget(*kept, secret=True, thrifty=True), people.users, problem.domain.norm_bound)
+    patched = mock.patch.multiple(planning, **plans), mock.patch.multiple(_gradients, **floors)
+    with patched[0], patched[1], mock.patch.object(phases, "SHORT_WAY", setting.way):
+        planned = _staged(problem, rule, Budget(*kept, secret=True, thrifty=True), people.users, problem.domain.norm_bound)
         facts = {"method": rule.name, "interactivity": "sequential", "bound": None, "bound_on": "population", "why": "a benchmark"}
-        return run(problem, people, Schedule(phases=phases, **facts), start=start, seed=seed).theta
+        return run(problem, people, Schedule(phases=planned, **facts), start=start, seed=seed).theta
 
 
 def cells(kind: str, name: str, X: np.ndarray, y: np.ndarray, users: int | None, seeds: int) -> Iterator[dict[str, Any]]:

@@ -11,8 +11,8 @@ import pytest
 
 import croupier as cr
 from croupier.optimizer import Result, StopTraining, replay, schedule
-from croupier.optimizer._gradients import TARGET_SHARE, RowMeans, RowMoments, Rows
-from croupier.optimizer.algorithms import descent
+from croupier.optimizer._gradients import TARGET_SHARE, RowMeans, RowMoments, Rows, unmoved
+from croupier.optimizer.algorithms import descent, run_phases
 from croupier.optimizer.phases import Phase, Schedule, check_schedule
 from croupier.optimizer.training import Adaptive, prepared_queries, run
 from croupier.population import ArrayPopulation
@@ -165,13 +165,57 @@ def test_momentum_finds_small_directions_sooner_and_shortens_steps_that_swing():
 
     def found(step, **how):
         curved = np.array([1.0, 0.01])
-        return descent(lambda point: curved * np.clip(point - 1, -5, 5), np.asarray, np.zeros(2), 200, step, tail=True, **how)
+        return descent(lambda point: curved * np.clip(point - 1, -5, 5), np.asarray, np.zeros(2), 200, step, tail=0.5, **how)
 
     momentum = {"momentum": 0.9, "noise": 1e-3}
     assert np.abs(found(0.3, **momentum) - 1).max() < 0.2
     assert abs(found(0.3)[1] - 1) > 0.5
     assert np.abs(found(30.0, **momentum) - 1).max() < 0.3
     assert np.abs(found(30.0, **momentum | {"noise": 1e9}) - 1).max() > 1  # turns that noise may explain change nothing
+
+
+def several(users, epsilon, columns=784, classes=10):
+    """The schedule of several classes of many columns."""
+    ball = Ball(dim=classes * (columns + 1), radius=50.0 * math.sqrt(classes))
+    wide = Problem(CappedMultinomial(classes), ball, feature_norm=math.sqrt(2), constant=1.0)
+    return wide, schedule(wide, users, epsilon=epsilon, delta=1e-6, rule="practical")
+
+
+@pytest.mark.parametrize(("users", "epsilon"), [(60_000, 0.1), (60_000, 1.0), (5_000, 1.0)])
+def test_where_noise_bounds_steps_of_several_classes_all_rounds_add_about_1_to_a_score(users, epsilon):
+    """By the formula, and by rounds of which nothing but noise comes back."""
+    wide, planned = several(users, epsilon, columns=200)
+    descent_phase = planned.phases[1]
+    assert (descent_phase.algorithm, descent_phase.steady) == ("acsa", True)
+    noise = descent_phase.plan.noise_std / descent_phase.mean_of
+    assert descent_phase.damping == pytest.approx(noise * math.sqrt(descent_phase.rounds))
+    rng = np.random.default_rng(5)
+    answered = run_phases(lambda _, __: rng.normal(scale=noise, size=wide.dim), wide, planned.phases[1:], np.zeros(wide.dim))
+    weights = answered.reshape(10, -1) / unmoved(Rows(wide, descent_phase.share)).coordinates.turn
+    assert 0.85 < float(np.std(weights)) < 1.05
+
+
+def test_equal_steps_go_from_the_last_point_and_end_at_the_mean_of_the_last_tenth():
+    wide, planned = several(60_000, 0.1, columns=200)
+    phase = planned.phases[1]
+    turn = unmoved(Rows(wide, phase.share)).coordinates.turn
+    answers = np.random.default_rng(6).normal(size=(phase.rounds, wide.dim)) * 1e-3
+    asked, given = [], iter(answers)
+
+    def ask(_, theta):
+        asked.append(theta)
+        return next(given)
+
+    found = run_phases(ask, wide, (phase,), np.zeros(wide.dim)).reshape(10, -1)
+    points = -np.cumsum(answers, axis=0).reshape(phase.rounds, 10, -1) / phase.damping * turn
+    np.testing.assert_allclose(asked[7].reshape(10, -1), points[6], rtol=1e-5, atol=1e-12)
+    np.testing.assert_allclose(found, points[-math.ceil(phase.rounds / 10) :].mean(axis=0), rtol=1e-5, atol=1e-12)
+
+
+def test_steps_of_several_classes_accelerate_where_noise_leaves_them_a_long_way():
+    for users, epsilon in ((1_000_000, 1.0), (60_000, 20.0)):
+        assert not several(users, epsilon, columns=200)[1].phases[1].steady
+    assert not schedule(problem(CappedMultinomial(3)), USERS, **BUDGET, rule="plain").phases[0].steady
 
 
 def test_a_mean_that_is_all_noise_moves_nothing():

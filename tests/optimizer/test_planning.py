@@ -48,14 +48,14 @@ def test_the_opening_of_a_noisy_run_has_as_few_blocks_as_3072_bits_allow(monkeyp
     assert planned(32_561, 0.1).phases[0].plan.blocks == 2 * blocks
 
 
-@pytest.mark.parametrize(("epsilon", "inflation"), [(0.1, 1.1), (0.5, 1.25), (1.0, 1.25)])
+@pytest.mark.parametrize(("epsilon", "inflation"), [(0.1, 1.06), (0.5, 1.25), (1.0, 1.25)])
 def test_a_long_gradient_has_less_noise_where_noise_leaves_little_of_it(epsilon, inflation, monkeypatch):
     problem = Problem(CappedMultinomial(10), Ball(dim=7850, radius=50.0), feature_norm=2**0.5, constant=1.0)
     gradient = cr.schedule(problem, 60_000, epsilon=epsilon, delta=1e-6, rule="practical").phases[1].plan
     assert gradient.max_inflation == inflation
     monkeypatch.setattr(planning, "_FAINT_RUN", 1e9)
     usual = cr.schedule(problem, 60_000, epsilon=epsilon, delta=1e-6, rule="practical").phases[1].plan
-    assert (gradient.noise_std < 0.95 * usual.noise_std) == (inflation == 1.1)
+    assert (gradient.noise_std < 0.95 * usual.noise_std) == (inflation < 1.2)
     assert gradient.bits_per_user <= 4 * usual.bits_per_user
 
 

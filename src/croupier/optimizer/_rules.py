@@ -19,8 +19,12 @@ from ..validation import ArgumentError, real, whole
 # All rounds of a run, and those of its opening.
 CENTRED_ROUNDS, WHITENED_ROUNDS, LEAST_SQUARES_ROUNDS = (50, 3), (50, 10), (23, 8)
 MOMENTUM_ROUNDS, QUIET_ROUNDS, NOISY_SQUARES_ROUNDS = (200, 10), (100, 16), (16, 4)
-# The part of a row's squared length that the constant has beside features that are at most 1 long.
-CONSTANT_SHARE = 0.1
+# Those of several classes where noise leaves little: equal steps go as far in fewer rounds, whose reports are shorter. Noise leaves
+# little of a run whose mean gradient has at least this much of it for each unit of clip.
+FAINT_ROUNDS, FAINT_RUN = (24, 2), 0.05
+# The part of a row's squared length that the constant has beside features that are at most 1 long; and that of several classes'
+# centred rows, whose intercepts need no more.
+CONSTANT_SHARE, CONSTANT_SHARE_OF_SEVERAL = 0.1, 0.05
 # Second moments of more columns take too many bits and too much time: above, classes are centred, least squares is plain. Several
 # classes are centred earlier: of 200 and 500 columns, noise in second moments costs more than whitening gains; of 20 and 54, less.
 MOST_COLUMNS, MOST_COLUMNS_OF_SEVERAL = 600, 128
@@ -89,14 +93,17 @@ def kind_of(problem: Objective) -> str | None:
 def centred(problem: Problem, noise: Callable[[int], float], users: int) -> Staged:
     """Rule C: the mean of rows, then descent on centred rows. Without a constant there is nothing to take a mean off.
 
-    Several classes descend by AC-SA. Two descend with momentum in more and shorter rounds, along small directions, too: AC-SA in
-    a ball of the radius ends before these are found.
+    Several classes descend by AC-SA, whose steps are equal where noise bounds them (`Phase.steady`). Two descend with momentum in
+    more and shorter rounds, along small directions, too: AC-SA in a ball of the radius ends before these are found.
     """
     several = problem.loss.outputs > 1
     rounds, opening = CENTRED_ROUNDS if several else MOMENTUM_ROUNDS
     if users < _LEAST_BATCH * rounds:
         rounds, opening = CENTRED_ROUNDS
-    asks, opening, share = ("mean", opening, CONSTANT_SHARE) if problem.constant else (None, 0, 0.0)
+    if several and noise_share(problem, noise(rounds), users, rounds, 1.0) > FAINT_RUN:
+        rounds, opening = FAINT_ROUNDS
+    constant = CONSTANT_SHARE_OF_SEVERAL if several else CONSTANT_SHARE
+    asks, opening, share = ("mean", opening, constant) if problem.constant else (None, 0, 0.0)
     clip = _slope(problem) / (3 if several else 2)
     staged = Staged("centred", asks, rounds, opening, clip, share)
     if several:

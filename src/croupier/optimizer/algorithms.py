@@ -99,7 +99,7 @@ def descent(
     rounds: int,
     step: float,
     *,
-    tail: bool = False,
+    tail: float = 0.0,
     momentum: float = 0.0,
     noise: float = 0.0,
 ) -> Floats:
@@ -117,8 +117,8 @@ def descent(
         T, how many rounds.
     step : float
         How far one round goes along a gradient.
-    tail : bool, default False
-        Whether to average the later half of the points alone, which has forgotten the start.
+    tail : float, default 0.0
+        The part of the points that are averaged, the last ones, if not all of them: a later half has forgotten the start.
     momentum : float, default 0.0
         Nesterov's: the part of the last move that is made again, before the gradient is asked for.
     noise : float, default 0.0
@@ -129,7 +129,7 @@ def descent(
     -------
     ndarray
         The average of theta_0 .. theta_(T-1), where theta_t = project(theta_(t-1) - step * oracle(theta_(t-1))); with `tail`, of
-        those theta_1 .. theta_T whose t is above T / 2.
+        the last of theta_1 .. theta_T, that part of them rounded up.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def descent(
     True
     """
     theta, move, last = start, np.zeros_like(start), np.zeros_like(start)
-    average, kept = np.zeros_like(start), 0
+    average, kept, skipped = np.zeros_like(start), 0, rounds - math.ceil(tail * rounds)
     least = -_TURNED * noise**2 / math.sqrt(start.size)
     for t in range(rounds):
         before, ahead = theta, theta + momentum * move
@@ -149,7 +149,7 @@ def descent(
         step = step / 2 if turned else step
         theta = project(ahead - step * gradient)
         move, last = (theta - before) * (not turned), gradient
-        if not tail or t >= rounds // 2:
+        if not tail or t >= skipped:
             kept += 1
             average += ((theta if tail else before) - average) / kept
     return average
@@ -158,6 +158,8 @@ def descent(
 # What the phases of a run ask, and what they make of the answers: openings that find coordinates, and descent.
 
 
+# The part of the points, the last ones, whose mean equal steps of AC-SA end at: fewer than a half, as noise has come on steadily.
+_LAST = 0.1
 # The curvature of several classes' mean loss, relative to that of equal classes at theta = 0; and how much of the way the classes'
 # shares are taken to have come at least.
 _CURVED, _LEAST_REACHED = 0.6, 0.7
@@ -230,12 +232,15 @@ def _descended_in(ask: Ask, phase: Phase, rows: Rows, found: View, start: Floats
         length = float(np.linalg.norm(point))
         return point if length <= radius else point * (radius / length)
 
-    if phase.algorithm == "acsa":
+    if phase.steady:
+        # noise that all rounds add alike is the least for the way they go: in most directions weights forget none of it
+        point = descent(gradient, within, begin, phase.rounds, 1 / cast(float, phase.damping), tail=_LAST)
+    elif phase.algorithm == "acsa":
         point = acsa(gradient, within, begin, phase.rounds, cast(float, phase.damping))
     else:
         step = cast(float, phase.step) / found.steepest
         how = {"momentum": phase.momentum, "noise": phase.gradient_std}
-        point = descent(gradient, lambda point: point, begin, phase.rounds, step, tail=True, **how)
+        point = descent(gradient, lambda point: point, begin, phase.rounds, step, tail=0.5, **how)
         if problem.loss.outputs > 1 and found.middle is not None:
             point = settled(point.reshape(problem.loss.outputs, -1), phase, found.middle, step).ravel()
     return problem.domain.project(start + coordinates.weights(point))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -21,6 +22,8 @@ Floats = NDArray[np.float64]
 INTERACTIVITY = ("sequential", "full", "stream")
 # Phases that ask about rows: those after them descend in coordinates that are found from their answers.
 OPENINGS = ("mean", "moments")
+# AC-SA does not accelerate there if steps by which noise adds 1 to a row's score go at most this far along one person's gradient.
+SHORT_WAY = 150.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +48,7 @@ class Phase:
         How far descent goes along a gradient; in coordinates that were found, over the largest share of rows' energy in one of
         their directions. None for AC-SA and openings.
     damping : float or None
-        AC-SA's t L_t: the larger, the shorter its steps; None for descent and openings.
+        AC-SA's t L_t, or L_t where it is `steady`: the larger, the shorter its steps; None for descent and openings.
     smoothing : float or None
         beta of the Moreau envelope, if the loss is smoothed.
     distance : float
@@ -110,6 +113,16 @@ class Phase:
     def mean_of(self) -> float:
         """What a round's sum is divided by: the users of a batch, or with secret lots users / rounds. Public."""
         return self.batch if self.lots is None else self.lots.users_in(self.plan)
+
+    @property
+    def score_noise(self) -> float:
+        """What noise adds to a score of a row of length 1 when all rounds step by the length 1: a standard deviation. Public."""
+        return self.plan.noise_std / self.mean_of * math.sqrt(self.rounds)
+
+    @property
+    def steady(self) -> bool:
+        """Whether AC-SA takes equal steps in coordinates that were found, from its last point: noise bounds them, not curvature."""
+        return self.algorithm == "acsa" and self.share is not None and self.plan.norm < SHORT_WAY * self.score_noise
 
     def __post_init__(self) -> None:
         steps = {"acsa": (False, True), "descent": (True, False)} | dict.fromkeys(OPENINGS, (False, False))

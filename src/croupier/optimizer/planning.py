@@ -355,7 +355,7 @@ LOTS = ("auto", "secret", "open")
 # at least this much noise per unit of clip (of one with more coordinates than users: `_FAINT_RUN`), and whose openings may have
 # this many bits; and of openings in blocks, which have at least this many coordinates.
 _INFLATION, _ROTATED_INFLATION, _NOISY_INFLATION, _OPENING_INFLATION = 1.05, 1.6, 1.2, 2.0
-_NOISY_RUN, _FAINT_RUN, _NOISY_BITS, _LEAST_BLOCK = 0.005, 0.05, 3072, 64
+_NOISY_RUN, _FAINT_RUN, _NOISY_BITS, _LEAST_BLOCK = 0.005, rules.FAINT_RUN, 3072, 64
 
 
 class _Thrift(NamedTuple):
@@ -368,7 +368,7 @@ class _Thrift(NamedTuple):
 
 
 # In masked sums noise bits cost nothing.
-_THRIFT = {"messages": _Thrift(1.25, 1.1, True), "verified": _Thrift(1.4, 1.4, False)}
+_THRIFT = {"messages": _Thrift(1.25, 1.06, True), "verified": _Thrift(1.4, 1.4, False)}
 _MORE_PHASES = 5
 
 
@@ -437,8 +437,8 @@ def schedule(
     max_inflation : float, optional
         Noise allowed relative to a trusted curator's, or with secret lots to the least that they allow. Default: 1.05; for
         rotated gradients by secret lots 1.6 where a round has more users than coordinates (1.2 if noise is a large part of the
-        run's mean gradient), else 1.25 by messages (1.1 if noise leaves little of it) and 1.4 in verified sums, and by messages an
-        opening in secret blocks: a fraction of the bits.
+        run's mean gradient), else 1.25 by messages (1.06 if noise leaves little of it) and 1.4 in verified sums, and by messages
+        an opening in secret blocks: a fraction of the bits.
     neighbours : {"replace-one", "zero-out"}, default "replace-one"
         What the guarantee hides about a user.
     lots : {"auto", "secret", "open"}, default "auto"
@@ -544,6 +544,7 @@ def _staged(problem: Problem, rule: rules.Staged, budget: Budget, users: int, di
     later, batch = lots.stages[-1].rounds, lots.users_in_round
     std = math.sqrt(problem.dim * (lots.noise_std / batch) ** 2 + rule.clip**2 / batch)
     pace = 3 * rule.damping * std / distance * math.sqrt(later * (later + 1) * (2 * later + 1) / 6)
+    damping = 2 * rule.curvature + pace if rule.step is None else None
     common: dict[str, Any] = {
         "batch": lots.size,
         "users": users,
@@ -557,12 +558,14 @@ def _staged(problem: Problem, rule: rules.Staged, budget: Budget, users: int, di
         rounds=later,
         step=rule.step,
         momentum=rule.momentum,
-        damping=2 * rule.curvature + pace if rule.step is None else None,
+        damping=damping,
         gradient_std=std,
         plan=lots.one_round,
         share=rule.share,
         **common,
     )
+    if descent.steady:  # over all rounds noise adds about 1 to every score
+        descent = replace(descent, damping=descent.score_noise)
     if query is None:
         return (descent,)
     opening, plan = lots.opening[0].rounds, lots.opening[0].plan
