@@ -1,7 +1,8 @@
 """The practical rules: which rounds of a run ask what, with which clips and steps, chosen by public facts alone.
 
-A run under secret lots may open with rounds about rows (`_openings`) and descend in the coordinates that they find: "centred" takes
-the rows' mean off, "whitened" makes rows alike in all directions. Constants and gates come from `python -m benchmarks rules`.
+A run under secret lots may open with rounds about rows (`_gradients`) and descend in the coordinates that they find: "centred" takes
+the rows' mean off, "scaled" makes columns alike, too, and "whitened" rows alike in all directions. Constants and gates come from
+`python -m benchmarks rules`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from ..problem.problem import Objective
 from ..validation import ArgumentError, real, whole
 
 # All rounds of a run, and those of its opening.
-CENTRED_ROUNDS, WHITENED_ROUNDS, LEAST_SQUARES_ROUNDS = (50, 3), (50, 10), (23, 8)
-MOMENTUM_ROUNDS, QUIET_ROUNDS, NOISY_SQUARES_ROUNDS = (200, 10), (100, 16), (16, 4)
+CENTRED_ROUNDS, SCALED_ROUNDS, WHITENED_ROUNDS, LEAST_SQUARES_ROUNDS = (50, 3), (50, 4), (50, 10), (23, 8)
+MOMENTUM_ROUNDS, TWO_CLASSES_ROUNDS, NOISY_SQUARES_ROUNDS = (200, 10), (100, 16), (16, 4)
 # The part of a row's squared length that the constant has beside features that are at most 1 long.
 CONSTANT_SHARE = 0.1
 # Second moments of more columns take too many bits and too much time: above, classes are centred, least squares is plain. Several
@@ -27,8 +28,11 @@ MOST_COLUMNS, MOST_COLUMNS_OF_SEVERAL = 600, 128
 # People of a round, on average and at least: fewer people are shared out among fewer rounds.
 _LEAST_BATCH = 4
 # The noise of a run of least squares, gradients shortened to 0.3 and targets in [-1, 1], above which shorter gradients do better;
-# below which more momentum does; and that of a run of two classes below which more rounds with momentum do.
-NOISY_SQUARES, QUIET_SQUARES, QUIET_CLASSES = 0.004, 0.0005, 0.0001
+# below which more momentum does.
+NOISY_SQUARES, QUIET_SQUARES = 0.004, 0.0005
+# Two classes: the edge of the noise that all rounds of a run would leave in second moments, over rows' energy in one of so many
+# equal directions, above which columns' own sizes do better; and the noise of a run below which people count by their odds.
+LARGEST_EDGE, QUIET_CLASSES = 0.25, 0.0002
 # Fewer rounds are not shared out between an opening and descent unless that is asked for.
 LEAST_ROUNDS = 4
 
@@ -40,9 +44,9 @@ class Staged:
     Parameters
     ----------
     name : str
-        Of the rule: "centred" or "whitened".
+        Of the rule: "centred", "scaled" or "whitened".
     opening : str or None
-        What the opening asks for: "mean", "moments" or nothing.
+        What the opening asks for: "mean", "spread", "moments" or nothing.
     rounds, opening_rounds : int
         All rounds, and those of the opening.
     clip : float
@@ -55,6 +59,8 @@ class Staged:
         Descent's step, over the largest share of rows' energy in one direction; None for AC-SA.
     momentum : float, default 0.0
         Descent's: the part of the last move that is made again.
+    focus : float, default 0.0
+        Of two classes: how much less people count in later rounds whose odds are far from even.
     """
 
     name: str
@@ -67,6 +73,7 @@ class Staged:
     damping: float = 0.0
     step: float | None = None
     momentum: float = 0.0
+    focus: float = 0.0
 
     def with_rounds(self, rounds: int) -> Staged:
         """The same with this many rounds, the opening's in proportion."""
@@ -106,6 +113,14 @@ def centred(problem: Problem, noise: Callable[[int], float], users: int) -> Stag
     return replace(staged, step=step, momentum=0.9)
 
 
+def scaled(problem: Problem, noise: Callable[[int], float], users: int) -> Staged:
+    """Means and mean squares of columns, then descent on columns of mean 0 and equal size: for two classes and much noise."""
+    rounds, opening = SCALED_ROUNDS
+    clip, share = _slope(problem) / 4, CONSTANT_SHARE if problem.constant else 0.0
+    rho = noise_share(problem, noise(rounds), users, rounds, clip)
+    return Staged("scaled", "spread", rounds, opening, clip, share, step=min(12.0, 0.003 / rho), momentum=0.6)
+
+
 def whitened(problem: Problem, noise: Callable[[int], float], users: int) -> Staged:
     """Rules W and, for squares, R: second moments of rows, then descent on whitened rows.
 
@@ -123,15 +138,23 @@ def whitened(problem: Problem, noise: Callable[[int], float], users: int) -> Sta
         return Staged("whitened", "moments", rounds, opening, clip, share, step=step, momentum=momentum)
     clip = _slope(problem) / (4 if outputs == 1 else 6)
     rho = noise_share(problem, noise(rounds), users, rounds, clip)
-    if outputs == 1 and rho < QUIET_CLASSES:
-        return Staged("whitened", "moments", *QUIET_ROUNDS, clip, share, step=12.0, momentum=0.8)
-    step = min(30.0, 0.01 / rho) if outputs == 1 else min(25.0, 0.004 * math.sqrt(outputs) / rho)
+    if outputs == 1:
+        focus = 0.75 if rho < QUIET_CLASSES else 0.0
+        step = min(12.0, 0.002 / rho)
+        return Staged("whitened", "moments", *TWO_CLASSES_ROUNDS, clip, share, step=step, momentum=0.8, focus=focus)
+    step = min(25.0, 0.004 * math.sqrt(outputs) / rho)
     return Staged("whitened", "moments", rounds, opening, clip, share, step=step)
 
 
 def _slope(problem: Problem) -> float:
     """How steep the loss is at most at theta = 0."""
     return problem.loss.slope_bound(0.0)
+
+
+def edge(problem: Problem, noise: float, users: int, rounds: int) -> float:
+    """The edge of the noise in a run's second moments, over rows' energy in a direction if all had the same."""
+    columns = problem.features
+    return columns * math.sqrt(2 * columns) * noise * math.sqrt(rounds) / users
 
 
 def noise_share(problem: Objective, noise: float, users: int, rounds: int, clip: float) -> float:
@@ -160,16 +183,18 @@ def choose(
         columns, most = known.features, MOST_COLUMNS_OF_SEVERAL if kind == "several" else MOST_COLUMNS
         if columns > most and kind == "squares":
             return None, ""
-        rule = "whitened" if columns <= most else "centred"
-        size = f"{columns:,} columns, {'at most' if rule == 'whitened' else 'above'} {most}"
+        few, rounds = columns <= most, SCALED_ROUNDS[0]
+        rule, size = "whitened" if few else "centred", f"{columns:,} columns, {'at most' if few else 'above'} {most}"
+        if few and kind == "two" and edge(known, noise(rounds), users, rounds) > LARGEST_EDGE:
+            rule, size = "scaled", f"{columns:,} columns, whose products noise would hide"
         why = f'rule "{rule}", for {_KINDS[kind]} of {size}'
     else:
         why = f'rule "{rule}", as asked'
-    if kind is None or not secret or (rule == "centred" and kind == "squares"):
-        allowed = "'plain', or what the loss has: logistic and softmax have 'centred' and 'whitened', squares 'whitened'"
+    if kind is None or not secret or rule not in _HAVE[kind]:
+        allowed = "'plain', or what the loss has: two classes 'centred', 'scaled', 'whitened'; several not 'scaled'; squares 'whitened'"
         remedy = "They need secret lots, so sequential rounds with tight calibration, and no l2. 'practical' takes what there is."
         raise ArgumentError("rule", rule, allowed, remedy)
-    staged = (centred if rule == "centred" else whitened)(known, noise, users)
+    staged = {"centred": centred, "scaled": scaled, "whitened": whitened}[rule](known, noise, users)
     clip, curvature, rounds = (given[name] for name in ("clip", "curvature", "rounds"))
     if clip is not None:
         staged = replace(staged, clip=real("clip", clip, above=0, remedy="State the norm to which gradients are clipped."))
@@ -183,12 +208,15 @@ def choose(
     return staged, why
 
 
+# What openings ask, in words; and the rules that every kind has.
+ASKS = {"mean": "the mean of rows", "spread": "means and squares of columns", "moments": "second moments of rows"}
+_HAVE = {"two": ("centred", "scaled", "whitened"), "several": ("centred", "whitened"), "squares": ("whitened",)}
 _KINDS = {"two": "two classes", "several": "several classes", "squares": "least squares"}
 
 
 def asks(opening: str | None, rounds: int, blocks: int, later: int) -> str:
     """What the rounds ask, in words: those of an opening, if there is one, and those after it."""
-    what = {"mean": "the mean of rows", "moments": "second moments of rows", None: ""}[opening]
+    what = "" if opening is None else ASKS[opening]
     first = f"1 round asks for {what}" if rounds == 1 else f"{rounds} rounds ask for {what}"
     parts = "" if blocks == 1 else f" in {blocks} blocks"
     return f"{first}{parts}, {later} rounds for gradients" if opening else f"{later} rounds for gradients"

@@ -222,8 +222,13 @@ def _descended_in(ask: Ask, phase: Phase, rows: Rows, found: View, start: Floats
     objective = Recast(problem, coordinates, phase.plan.norm, alike=phase.algorithm == "descent")
     radius = problem.domain.norm_bound
     begin = np.zeros(problem.dim) if found.start is None else found.start
+    asked = 0
 
     def gradient(point: Floats) -> Floats:
+        nonlocal asked, objective
+        if phase.focus and asked == phase.rounds // 3:  # the first third has come near
+            objective = replace(objective, coordinates=replace(coordinates, focus=found.focus(point, phase.focus)))
+        asked += 1
         return ask(lambda theta: Gradients(objective, theta, blank), start + coordinates.weights(point))
 
     def within(point: Floats) -> Floats:

@@ -213,7 +213,7 @@ class Budget:
     rotation: bool = True  # whether gradients may be rotated, where that is shorter
     blocks: int | str = 1  # of the rotated vector, with secret lots
     transport: str = "messages"
-    thrifty: bool = False  # whether such rounds may have _ROTATED_INFLATION
+    thrifty: bool = False  # whether such rounds may have the noise of _THRIFTY
 
     def shortfall(self, batch: int) -> float:
         """The part of delta for the event that a random batch holds too few honest users."""
@@ -262,7 +262,7 @@ class Budget:
             if padded_length(self.problem.dim) > users / rounds:
                 limit = thrift.faint_inflation if self.noise_share(users, rounds) > _FAINT_RUN else thrift.long_inflation
             else:
-                limit = _NOISY_INFLATION if self.noisy(users, rounds) else _ROTATED_INFLATION
+                limit = next(limit for least, limit in _THRIFTY if self.noise_share(users, rounds) > least)
             try:
                 planned = self._plan_lots(users, rounds, opening, limit)
                 if planned.one_round.range is not None:
@@ -273,7 +273,7 @@ class Budget:
 
     def noisy(self, users: int, rounds: int) -> bool:
         """Whether noise is a large part of a run's mean gradient, by public facts alone: then less of it is worth more bits."""
-        return self.noise_share(users, rounds) > _NOISY_RUN
+        return self.noise_share(users, rounds) > _THRIFTY[0][0]
 
     def noise_share(self, users: int, rounds: int) -> float:
         """The noise of a run's mean gradient, for each unit of clip."""
@@ -289,7 +289,7 @@ class Budget:
         padded, noisy = padded_length(opening.dim), self.noisy(users, rounds)
         fewest = 1 << round(math.log2(opening.rounds))
         most = min(max((1 if noisy else 2) * rounds // 3, fewest), padded // _LEAST_BLOCK)
-        usual, short = (_ROTATED_INFLATION, _NOISY_BITS) if noisy else (_OPENING_INFLATION, 0)
+        usual, short = (_THRIFTY[-1][1], _NOISY_BITS) if noisy else (_OPENING_INFLATION, 0)
         thrift = _THRIFT.get(self.transport) if self.thrifty and self.rotation else None
         if thrift is None or not thrift.blocks or not 1 < fewest <= most:
             return None
@@ -348,14 +348,16 @@ def _too_long(plan: LotsPlan, short: int) -> bool:
 
 
 Floats = NDArray[np.float64]
-RULES = ("bound", "practical", "plain", "centred", "whitened")
+RULES = ("bound", "practical", "plain", "centred", "scaled", "whitened")
 LOTS = ("auto", "secret", "open")
-# Noise over the least: usually; of rotated gradients in secret rounds, where it takes a fraction of the bits and costs a model next
-# to nothing (docs/optimizer-theory.md), if these have more users than coordinates; the same in a noisy run, whose mean gradient has
-# at least this much noise per unit of clip (of one with more coordinates than users: `_FAINT_RUN`), and whose openings may have
-# this many bits; and of openings in blocks, which have at least this many coordinates.
-_INFLATION, _ROTATED_INFLATION, _NOISY_INFLATION, _OPENING_INFLATION = 1.05, 1.6, 1.2, 2.0
-_NOISY_RUN, _FAINT_RUN, _NOISY_BITS, _LEAST_BLOCK = 0.005, 0.05, 3072, 64
+# Noise over the least: usually; and of openings in blocks, which have at least so many coordinates.
+_INFLATION, _OPENING_INFLATION, _LEAST_BLOCK = 1.05, 2.0, 64
+# The same of rotated gradients in secret rounds, where it takes a fraction of the bits and costs a model next to nothing
+# (docs/optimizer-theory.md), if these have more users than coordinates: from so much noise of a run's mean gradient, per unit of
+# clip, on. Above the first a run is noisy, and its openings may have so many bits; above `_FAINT_RUN` one with more coordinates
+# than users.
+_THRIFTY = ((0.005, 1.2), (0.002, 1.4), (-1.0, 1.6))
+_FAINT_RUN, _NOISY_BITS = 0.05, 3072
 
 
 class _Thrift(NamedTuple):
@@ -539,7 +541,7 @@ def _staged(problem: Problem, rule: rules.Staged, budget: Budget, users: int, di
     budget, rows = replace(budget, norm=rule.clip), Rows(problem, rule.share)
     query = opening_query(rule.opening, rows, False) if rule.opening else None
     asked = None if query is None else Opening(rule.opening_rounds, query.dim, query.norm)
-    lots = budget.plan_in_blocks(users, rule.rounds, asked) if asked and rule.opening == "moments" and rule.step else None
+    lots = budget.plan_in_blocks(users, rule.rounds, asked) if asked and rule.opening in ("spread", "moments") and rule.step else None
     lots = lots or budget.plan_lots(users, rule.rounds, [asked] if asked else [])
     later, batch = lots.stages[-1].rounds, lots.users_in_round
     std = math.sqrt(problem.dim * (lots.noise_std / batch) ** 2 + rule.clip**2 / batch)
@@ -557,6 +559,7 @@ def _staged(problem: Problem, rule: rules.Staged, budget: Budget, users: int, di
         rounds=later,
         step=rule.step,
         momentum=rule.momentum,
+        focus=rule.focus,
         damping=2 * rule.curvature + pace if rule.step is None else None,
         gradient_std=std,
         plan=lots.one_round,
