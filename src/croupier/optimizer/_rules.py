@@ -1,8 +1,8 @@
 """The practical rules: which rounds of a run ask what, with which clips and steps, chosen by public facts alone.
 
-A run under secret lots may open with rounds about rows (`_gradients`) and descend in the coordinates that they find: "centred" takes
-the rows' mean off, "scaled" makes columns alike, too, and "whitened" rows alike in all directions. Constants and gates come from
-`python -m benchmarks rules`.
+A run under secret lots may open with rounds about rows (`_gradients`) and descend in the coordinates that they find: "centred"
+takes the rows' mean off, "scaled" makes columns alike, too, and "whitened" makes rows alike in all directions. Constants and gates
+come from `python -m benchmarks rules`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..validation import ArgumentError, real, whole
 
 # All rounds of a run, and those of its opening.
 CENTRED_ROUNDS, SCALED_ROUNDS, WHITENED_ROUNDS, LEAST_SQUARES_ROUNDS = (50, 3), (50, 4), (50, 10), (23, 8)
-MOMENTUM_ROUNDS, TWO_CLASSES_ROUNDS, NOISY_SQUARES_ROUNDS = (200, 10), (100, 16), (16, 4)
+MOMENTUM_ROUNDS, LONG_ROUNDS, NOISY_SQUARES_ROUNDS = (200, 10), (100, 16), (16, 4)
 # The part of a row's squared length that the constant has beside features that are at most 1 long.
 CONSTANT_SHARE = 0.1
 # Second moments of more columns take too many bits and too much time: above, classes are centred, least squares is plain. Several
@@ -28,8 +28,8 @@ MOST_COLUMNS, MOST_COLUMNS_OF_SEVERAL = 600, 128
 # People of a round, on average and at least: fewer people are shared out among fewer rounds.
 _LEAST_BATCH = 4
 # The noise of a run of least squares, gradients shortened to 0.3 and targets in [-1, 1], above which shorter gradients do better;
-# below which more momentum does.
-NOISY_SQUARES, QUIET_SQUARES = 0.004, 0.0005
+# below which more momentum does; and below which more rounds do.
+NOISY_SQUARES, QUIET_SQUARES, QUIETEST_SQUARES = 0.004, 0.0005, 0.0001
 # Two classes: the edge of the noise that all rounds of a run would leave in second moments, over rows' energy in one of so many
 # equal directions, above which columns' own sizes do better; and the noise of a run below which people count by their odds.
 LARGEST_EDGE, QUIET_CLASSES = 0.25, 0.0002
@@ -134,6 +134,8 @@ def whitened(problem: Problem, noise: Callable[[int], float], users: int) -> Sta
         rho = noise_share(problem, noise(rounds), users, rounds, clip) / problem.loss.target_bound
         if rho > NOISY_SQUARES:  # shorter gradients, longer steps
             return Staged("whitened", "moments", *NOISY_SQUARES_ROUNDS, 0.4 * clip, share, step=min(2.0, 0.04 / rho))
+        if rho < QUIETEST_SQUARES:
+            return Staged("whitened", "moments", *LONG_ROUNDS, clip, share, step=step, momentum=0.8)
         momentum = 0.7 if rho < QUIET_SQUARES else 0.5
         return Staged("whitened", "moments", rounds, opening, clip, share, step=step, momentum=momentum)
     clip = _slope(problem) / (4 if outputs == 1 else 6)
@@ -141,7 +143,7 @@ def whitened(problem: Problem, noise: Callable[[int], float], users: int) -> Sta
     if outputs == 1:
         focus = 0.75 if rho < QUIET_CLASSES else 0.0
         step = min(12.0, 0.002 / rho)
-        return Staged("whitened", "moments", *TWO_CLASSES_ROUNDS, clip, share, step=step, momentum=0.8, focus=focus)
+        return Staged("whitened", "moments", *LONG_ROUNDS, clip, share, step=step, momentum=0.8, focus=focus)
     step = min(25.0, 0.004 * math.sqrt(outputs) / rho)
     return Staged("whitened", "moments", rounds, opening, clip, share, step=step)
 
@@ -151,10 +153,10 @@ def _slope(problem: Problem) -> float:
     return problem.loss.slope_bound(0.0)
 
 
-def edge(problem: Problem, noise: float, users: int, rounds: int) -> float:
-    """The edge of the noise in a run's second moments, over rows' energy in a direction if all had the same."""
-    columns = problem.features
-    return columns * math.sqrt(2 * columns) * noise * math.sqrt(rounds) / users
+def edge(problem: Problem, noise: Callable[[int], float], users: int) -> float:
+    """The edge of the noise in second moments of all users' rows, over rows' energy in a direction if all had the same."""
+    columns, rounds = problem.features, SCALED_ROUNDS[0]
+    return columns * math.sqrt(2 * columns) * noise(rounds) * math.sqrt(rounds) / users
 
 
 def noise_share(problem: Objective, noise: float, users: int, rounds: int, clip: float) -> float:
@@ -183,15 +185,15 @@ def choose(
         columns, most = known.features, MOST_COLUMNS_OF_SEVERAL if kind == "several" else MOST_COLUMNS
         if columns > most and kind == "squares":
             return None, ""
-        few, rounds = columns <= most, SCALED_ROUNDS[0]
-        rule, size = "whitened" if few else "centred", f"{columns:,} columns, {'at most' if few else 'above'} {most}"
-        if few and kind == "two" and edge(known, noise(rounds), users, rounds) > LARGEST_EDGE:
-            rule, size = "scaled", f"{columns:,} columns, whose products noise would hide"
-        why = f'rule "{rule}", for {_KINDS[kind]} of {size}'
+        rule, size = "whitened" if columns <= most else "centred", f"{'at most' if columns <= most else 'above'} {most}"
+        if rule == "whitened" and kind == "two" and edge(known, noise, users) > LARGEST_EDGE:
+            rule, size = "scaled", "whose products noise would hide"
+        why = f'rule "{rule}", for {_KINDS[kind]} of {columns:,} columns, {size}'
     else:
         why = f'rule "{rule}", as asked'
     if kind is None or not secret or rule not in _HAVE[kind]:
-        allowed = "'plain', or what the loss has: two classes 'centred', 'scaled', 'whitened'; several not 'scaled'; squares 'whitened'"
+        has = "two classes 'centred', 'scaled' and 'whitened', several 'centred' and 'whitened', squares 'whitened'"
+        allowed = f"'plain', or what the loss has: {has}"
         remedy = "They need secret lots, so sequential rounds with tight calibration, and no l2. 'practical' takes what there is."
         raise ArgumentError("rule", rule, allowed, remedy)
     staged = {"centred": centred, "scaled": scaled, "whitened": whitened}[rule](known, noise, users)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..population.population import Query
 from ..problem import Problem
-from ..problem.problem import Objective, Recast
+from ..problem.problem import Objective, Recast, log_odds
 from ..validation import ArgumentError, real
 from ._gradients import Gradients, Rows, View, opening_query, unmoved
 from .phases import Phase, objective_of
@@ -175,6 +175,9 @@ def dimension_of(problem: Objective, phase: Phase) -> int:
         allowed = "the Problem of a linear model without l2 for a phase in other coordinates"
         raise ArgumentError("problem", type(problem).__name__, allowed, "Make a schedule for this problem.")
     real("phase.share", phase.share, at_least=0, below=1, remedy="Make a schedule for this problem.")
+    if phase.focus and not log_odds(problem.loss):
+        allowed = "0 except for the logistic loss of two classes"
+        raise ArgumentError("phase.focus", phase.focus, allowed, "Make a schedule for this problem.")
     return opening_query(phase.algorithm, Rows(problem, phase.share), False).dim if phase.opens else problem.dim
 
 

@@ -541,7 +541,7 @@ def _staged(problem: Problem, rule: rules.Staged, budget: Budget, users: int, di
     budget, rows = replace(budget, norm=rule.clip), Rows(problem, rule.share)
     query = opening_query(rule.opening, rows, False) if rule.opening else None
     asked = None if query is None else Opening(rule.opening_rounds, query.dim, query.norm)
-    lots = budget.plan_in_blocks(users, rule.rounds, asked) if asked and rule.opening in ("spread", "moments") and rule.step else None
+    lots = budget.plan_in_blocks(users, rule.rounds, asked) if asked and rule.opening != "mean" else None
     lots = lots or budget.plan_lots(users, rule.rounds, [asked] if asked else [])
     later, batch = lots.stages[-1].rounds, lots.users_in_round
     std = math.sqrt(problem.dim * (lots.noise_std / batch) ** 2 + rule.clip**2 / batch)

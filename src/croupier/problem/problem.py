@@ -700,6 +700,11 @@ class Coordinates:
         return np.asarray(weights.reshape(theta.shape))
 
 
+def log_odds(loss: Loss) -> bool:
+    """Whether scores are the log-odds of two classes, with or without weights of these."""
+    return isinstance(loss.loss if isinstance(loss, Weighted) else loss, Logistic)
+
+
 def focused(scores: Floats, focus: float) -> Floats:
     """How much people count of whom the model has these log-odds: 1 at even odds, 1 - focus far from them.
 
@@ -731,7 +736,7 @@ class Recast:
     def __post_init__(self) -> None:
         if self.problem.l2:
             raise ArgumentError("problem.l2", self.problem.l2, "0 in other coordinates", 'Use rule="plain".')
-        if self.coordinates.focus and not self.focusable:
+        if self.coordinates.focus and not (self.alike and log_odds(self.problem.loss)):
             raise ArgumentError("focus", self.coordinates.focus, "0 except for the logistic loss of two classes", "Leave it out.")
 
     @property
@@ -748,12 +753,6 @@ class Recast:
     def lipschitz(self) -> float:
         """A bound on the length of every user's gradient."""
         return self.clip
-
-    @property
-    def focusable(self) -> bool:
-        """Whether scores are log-odds of two classes, and one factor is for both labels."""
-        loss = self.problem.loss.loss if isinstance(self.problem.loss, Weighted) else self.problem.loss
-        return self.alike and isinstance(loss, Logistic)
 
     smoothness: float | None = None
     strong_convexity: float = 0.0
