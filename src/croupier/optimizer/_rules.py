@@ -28,11 +28,12 @@ MOST_COLUMNS, MOST_COLUMNS_OF_SEVERAL = 600, 128
 # People of a round, on average and at least: fewer people are shared out among fewer rounds.
 _LEAST_BATCH = 4
 # The noise of a run of least squares, gradients shortened to 0.3 and targets in [-1, 1], above which shorter gradients do better;
-# below which more momentum does; and below which more rounds do.
-NOISY_SQUARES, QUIET_SQUARES, QUIETEST_SQUARES = 0.004, 0.0005, 0.0001
+# below which more momentum does; that of two classes below which people count by their odds; and of both below which more rounds
+# do better, though they cost more to an attacker who knows when each user answered.
+NOISY_SQUARES, QUIET_SQUARES, QUIET_CLASSES, QUIETEST = 0.004, 0.0005, 0.0002, 0.0001
 # Two classes: the edge of the noise that all rounds of a run would leave in second moments, over rows' energy in one of so many
-# equal directions, above which columns' own sizes do better; and the noise of a run below which people count by their odds.
-LARGEST_EDGE, QUIET_CLASSES = 0.25, 0.0002
+# equal directions, above which columns' own sizes do better; and how much less people count whose odds are far from even.
+LARGEST_EDGE, FOCUS = 0.25, 0.75
 # Fewer rounds are not shared out between an opening and descent unless that is asked for.
 LEAST_ROUNDS = 4
 
@@ -134,18 +135,17 @@ def whitened(problem: Problem, noise: Callable[[int], float], users: int) -> Sta
         rho = noise_share(problem, noise(rounds), users, rounds, clip) / problem.loss.target_bound
         if rho > NOISY_SQUARES:  # shorter gradients, longer steps
             return Staged("whitened", "moments", *NOISY_SQUARES_ROUNDS, 0.4 * clip, share, step=min(2.0, 0.04 / rho))
-        if rho < QUIETEST_SQUARES:
+        if rho < QUIETEST:
             return Staged("whitened", "moments", *LONG_ROUNDS, clip, share, step=step, momentum=0.8)
         momentum = 0.7 if rho < QUIET_SQUARES else 0.5
         return Staged("whitened", "moments", rounds, opening, clip, share, step=step, momentum=momentum)
     clip = _slope(problem) / (4 if outputs == 1 else 6)
     rho = noise_share(problem, noise(rounds), users, rounds, clip)
-    if outputs == 1:
-        focus = 0.75 if rho < QUIET_CLASSES else 0.0
-        step = min(12.0, 0.002 / rho)
-        return Staged("whitened", "moments", *LONG_ROUNDS, clip, share, step=step, momentum=0.8, focus=focus)
-    step = min(25.0, 0.004 * math.sqrt(outputs) / rho)
-    return Staged("whitened", "moments", rounds, opening, clip, share, step=step)
+    focus = FOCUS if outputs == 1 and rho < QUIET_CLASSES else 0.0
+    if outputs == 1 and rho < QUIETEST:
+        return Staged("whitened", "moments", *LONG_ROUNDS, clip, share, step=12.0, momentum=0.8, focus=focus)
+    step = min(30.0, 0.01 / rho) if outputs == 1 else min(25.0, 0.004 * math.sqrt(outputs) / rho)
+    return Staged("whitened", "moments", rounds, opening, clip, share, step=step, focus=focus)
 
 
 def _slope(problem: Problem) -> float:

@@ -431,15 +431,16 @@ def schedule(
     curvature : float, optional
         That of the mean loss for which practical steps are made: less is bolder, and needs fewer rounds until it swings about the
         minimiser.
-    rule : {"bound", "practical", "plain", "centred", "whitened"}, default "bound"
+    rule : {"bound", "practical", "plain", "centred", "scaled", "whitened"}, default "bound"
         "practical" takes the steps and rounds that do well on real data instead of those with the best worst case: no bound on the
-        loss comes with it, the same guarantee of privacy does. It chooses among the other three by public facts alone, and says so
+        loss comes with it, the same guarantee of privacy does. It chooses among the other four by public facts alone, and says so
         in `why`: "plain" asks for gradients as they are; "centred" asks for the mean of rows first and descends on centred rows;
-        "whitened" asks for second moments first and descends on rows that are alike in all directions.
+        "scaled" asks for means and squares of columns and descends on columns of mean 0 and equal size; "whitened" asks for second
+        moments and descends on rows that are alike in all directions.
     max_inflation : float, optional
         Noise allowed relative to a trusted curator's, or with secret lots to the least that they allow. Default: 1.05; for
-        rotated gradients by secret lots 1.6 where a round has more users than coordinates (1.2 if noise is a large part of the
-        run's mean gradient), else 1.25 by messages (1.1 if noise leaves little of it) and 1.4 in verified sums, and by messages an
+        rotated gradients by secret lots 1.6 where a round has more users than coordinates (1.4 or 1.2 if noise is a large part of
+        the run's mean gradient), else 1.25 by messages (1.1 if noise leaves little of it) and 1.4 in verified sums, and by messages an
         opening in secret blocks: a fraction of the bits.
     neighbours : {"replace-one", "zero-out"}, default "replace-one"
         What the guarantee hides about a user.
