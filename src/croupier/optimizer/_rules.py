@@ -25,6 +25,8 @@ CONSTANT_SHARE = 0.1
 # Second moments of more columns take too many bits and too much time: above, classes are centred, least squares is plain. Several
 # classes are centred earlier: of 200 and 500 columns, noise in second moments costs more than whitening gains; of 20 and 54, less.
 MOST_COLUMNS, MOST_COLUMNS_OF_SEVERAL = 600, 128
+# How much of the length that people's gradients have by chance counts as noise of a mean gradient of classes.
+_CHANCE = 0.3
 # People of a round, on average and at least: fewer people are shared out among fewer rounds.
 _LEAST_BATCH = 4
 # The noise of a run of least squares, gradients shortened to 0.3 and targets in [-1, 1], above which shorter gradients do better;
@@ -140,7 +142,8 @@ def whitened(problem: Problem, noise: Callable[[int], float], users: int) -> Sta
         momentum = 0.7 if rho < QUIET_SQUARES else 0.5
         return Staged("whitened", "moments", rounds, opening, clip, share, step=step, momentum=momentum)
     clip = _slope(problem) / (4 if outputs == 1 else 6)
-    rho = noise_share(problem, noise(rounds), users, rounds, clip)
+    # few people leave much to chance even where there is no noise
+    rho = math.hypot(noise_share(problem, noise(rounds), users, rounds, clip), _CHANCE * clip / math.sqrt(users))
     focus = FOCUS if outputs == 1 and rho < QUIET_CLASSES else 0.0
     if outputs == 1 and rho < QUIETEST:
         return Staged("whitened", "moments", *LONG_ROUNDS, clip, share, step=12.0, momentum=0.8, focus=focus)

@@ -273,7 +273,7 @@ class Budget:
 
     def noisy(self, users: int, rounds: int) -> bool:
         """Whether noise is a large part of a run's mean gradient, by public facts alone: then less of it is worth more bits."""
-        return self.noise_share(users, rounds) > _THRIFTY[0][0]
+        return self.noise_share(users, rounds) > _NOISY_RUN
 
     def noise_share(self, users: int, rounds: int) -> float:
         """The noise of a run's mean gradient, for each unit of clip."""
@@ -352,12 +352,12 @@ RULES = ("bound", "practical", "plain", "centred", "scaled", "whitened")
 LOTS = ("auto", "secret", "open")
 # Noise over the least: usually; and of openings in blocks, which have at least so many coordinates.
 _INFLATION, _OPENING_INFLATION, _LEAST_BLOCK = 1.05, 2.0, 64
-# The same of rotated gradients in secret rounds, where it takes a fraction of the bits and costs a model next to nothing
-# (docs/optimizer-theory.md), if these have more users than coordinates: from so much noise of a run's mean gradient, per unit of
-# clip, on. Above the first a run is noisy, and its openings may have so many bits; above `_FAINT_RUN` one with more coordinates
-# than users.
-_THRIFTY = ((0.005, 1.2), (0.002, 1.4), (-1.0, 1.6))
-_FAINT_RUN, _NOISY_BITS = 0.05, 3072
+# A run is noisy from so much noise of its mean gradient, per unit of clip, on: its openings may then have so many bits. One with
+# more coordinates than users is so from `_FAINT_RUN` on.
+_NOISY_RUN, _FAINT_RUN, _NOISY_BITS = 0.005, 0.05, 3072
+# Noise over the least of rotated gradients in secret rounds that have more users than coordinates, by the noise of the run: it
+# takes a fraction of the bits and costs a model next to nothing (docs/optimizer-theory.md).
+_THRIFTY = ((0.02, 1.1), (_NOISY_RUN, 1.2), (0.002, 1.4), (-1.0, 1.6))
 
 
 class _Thrift(NamedTuple):
@@ -440,8 +440,8 @@ def schedule(
     max_inflation : float, optional
         Noise allowed relative to a trusted curator's, or with secret lots to the least that they allow. Default: 1.05; for
         rotated gradients by secret lots 1.6 where a round has more users than coordinates (1.4 or 1.2 if noise is a large part of
-        the run's mean gradient), else 1.25 by messages (1.1 if noise leaves little of it) and 1.4 in verified sums, and by messages an
-        opening in secret blocks: a fraction of the bits.
+        the run's mean gradient), else 1.25 by messages (1.1 if noise leaves little of it) and 1.4 in verified sums, and by messages
+        an opening in secret blocks: a fraction of the bits.
     neighbours : {"replace-one", "zero-out"}, default "replace-one"
         What the guarantee hides about a user.
     lots : {"auto", "secret", "open"}, default "auto"
