@@ -175,8 +175,8 @@ def _lots(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechan
 def _stages(rule: str, epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
     """Training whose first rounds ask about rows, by secret lots. All others' rows are 0: their lots do not matter.
 
-    The number is the ratio of likelihoods that user 0's row is 1 in some round, or 0 in all: a moment of 1, or a row of 1 beside its
-    square, and a gradient as long as the clip, which is how long a capped gradient is at any point if the row is long in the
+    The number is the ratio of likelihoods that user 0's row is 1 in some round, or 0 in all: a moment of 1, or a row of 1 beside
+    its square, and a gradient as long as the clip, which is how long a capped gradient is at any point if the row is long in the
     coordinates that were found.
     """
     users = _ROUNDS * _USERS
