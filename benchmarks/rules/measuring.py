@@ -75,19 +75,19 @@ class Setting(NamedTuple):
     """A rule, None being the plain one, and other constants of plans and openings than the present ones."""
 
     rule: Staged | None
-    plans: Mapping[str, float] = MappingProxyType({})
+    plans: Mapping[str, Any] = MappingProxyType({})
     floor: float = 1.0  # of eigenvalues, over the present one
     way: float = phases.SHORT_WAY  # that equal steps of several classes may go
 
 
 # Plans of other noise and bits: noise wherever it saves bits; openings of noisy runs in fewer bits and more blocks; openings of
 # quiet runs, and gradients of these, with less noise.
-PLANS: dict[str, dict[str, float]] = {
-    "never noisy": {"_NOISY_RUN": math.inf},
+PLANS: dict[str, dict[str, Any]] = {
+    "never noisy": {"_NOISY_RUN": math.inf, "_THRIFTY": ((-1.0, 1.6),)},
     "never faint": {"_FAINT_RUN": math.inf},
     "openings of 2 048 bits": {"_NOISY_BITS": 2048},
     "openings at 1.2": {"_OPENING_INFLATION": 1.2},
-    "gradients at 1.3": {"_ROTATED_INFLATION": 1.3},
+    "gradients at 1.3": {"_THRIFTY": ((-1.0, 1.3),)},
 }
 
 

@@ -110,6 +110,10 @@ def test_what_is_chosen_is_said_and_can_be_overridden():
     chosen = ShuffleLogisticRegression(**common).fit(X, y)
     assert 'rule "whitened", for several classes of 21 columns' in chosen.explain()
     assert "products of their rows' entries in the first 10 rounds" in chosen.explain()
+    with pytest.raises(ArgumentError, match="several 'centred' and 'whitened'"):
+        ShuffleLogisticRegression(rule="scaled", **common).fit(X, y)
+    two = common | {"classes": [False, True], "rule": "scaled"}
+    assert "their rows and squares in the first" in ShuffleLogisticRegression(**two).fit(X, y > 3).explain()
     centred = ShuffleLogisticRegression(rule="centred", **common).fit(X, y)
     assert 'rule "centred", as asked: 3 rounds ask for the mean of rows' in centred.explain()
     plain = ShuffleLogisticRegression(rule="plain", **common).fit(X, y)
@@ -142,6 +146,7 @@ def test_public_facts_alone_choose():
     two = ShuffleLogisticRegression(classes=[0, 1], feature_norm=1.0)
     assert [phase.algorithm for phase in two.plan(20_000, 10).phases] == ["moments", "descent"]
     assert [phase.algorithm for phase in two.plan(20_000, wide).phases] == ["mean", "descent"]
+    assert [phase.algorithm for phase in two.plan(5_000, 50).phases] == ["spread", "descent"]
     for changes in (
         {"l2": 0.1},
         {"lots": "open"},

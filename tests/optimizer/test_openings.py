@@ -11,14 +11,15 @@ import pytest
 
 import croupier as cr
 from croupier.optimizer import Result, StopTraining, replay, schedule
-from croupier.optimizer._gradients import TARGET_SHARE, RowMeans, RowMoments, Rows, unmoved
+from croupier.optimizer._gradients import TARGET_SHARE, Gradients, RowMeans, RowMoments, Rows, RowSpreads, View, unmoved
 from croupier.optimizer.algorithms import descent, run_phases
 from croupier.optimizer.phases import Phase, Schedule, check_schedule
 from croupier.optimizer.training import Adaptive, prepared_queries, run
 from croupier.population import ArrayPopulation
 from croupier.population.population import Query
 from croupier.privacy import plan_lots
-from croupier.problem import Ball, CappedLogistic, CappedMultinomial, Hinge, Logistic, Problem, Squared
+from croupier.problem import Ball, CappedLogistic, CappedMultinomial, Hinge, Logistic, Problem, Squared, Weighted
+from croupier.problem.problem import Coordinates, Recast, focused
 from croupier.protocol._sparse import SparseVectors, second_moments, symmetric_matrix
 from croupier.validation import ArgumentError
 
@@ -40,13 +41,14 @@ def problem(loss):
 CASES = {
     "centred": (problem(CappedMultinomial(3)), np.clip(np.round(SCORE + 1), 0, 2), "mean", 5),
     "momentum": (problem(CappedLogistic()), LABELS, "mean", 5),
+    "scaled": (problem(CappedLogistic()), LABELS, "spread", 12),
     "whitened": (problem(CappedLogistic()), LABELS, "moments", 21),
     "squares": (problem(Squared()), np.clip(SCORE / 4, -1, 1), "moments", 28),
 }
 
 
 def rule_of(case):
-    return "centred" if CASES[case][2] == "mean" else "whitened"
+    return {"mean": "centred", "spread": "scaled", "moments": "whitened"}[CASES[case][2]]
 
 
 @pytest.fixture(params=CASES)
@@ -103,7 +105,7 @@ def test_vectors_of_openings_are_at_most_one_long_whatever_the_rows_are():
     for share in (0.01, 0.5, 0.99):
         rows = Rows(asked, share)
         constant = np.column_stack([wild[:, :5], np.ones(300)])
-        for query in (RowMeans(rows), RowMoments(rows), RowMoments(rows, target=TARGET_SHARE)):
+        for query in (RowMeans(rows), RowSpreads(rows), RowMoments(rows), RowMoments(rows, target=TARGET_SHARE)):
             for some in (wild, constant, X[:300]):  # also rows that do not end with the constant
                 assert np.linalg.norm(query(some, targets), axis=1).max() <= query.norm * (1 + 1e-5)
 
@@ -124,6 +126,12 @@ def test_without_noise_openings_find_the_mean_and_the_shape_of_rows():
     query = RowMeans(rows)
     centred = query.found(query(X, y).mean(axis=0), 0.0).coordinates.rows(X)
     np.testing.assert_allclose(centred[:, :-1].mean(axis=0), 0, atol=1e-6)
+    spreads = RowSpreads(rows)
+    found = spreads.found(spreads(X, y).mean(axis=0), 0.0)
+    scaled = found.coordinates.rows(X)
+    np.testing.assert_allclose(scaled[:, :-1].mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose((scaled**2).mean(axis=0), 1 / 6, rtol=1e-3)
+    assert found.steepest == pytest.approx(1 / 6)
     moments = RowMoments(rows, target=TARGET_SHARE)
     found = moments.found(moments(X, y).mean(axis=0), 0.0)
     white = found.coordinates.rows(X)
@@ -221,9 +229,112 @@ def test_steps_of_several_classes_accelerate_where_noise_leaves_them_a_long_way(
 def test_a_mean_that_is_all_noise_moves_nothing():
     rows = Rows(problem(Squared()), 0.2)
     assert not RowMeans(rows).found(RNG.normal(size=5) * 0.01, 0.1).coordinates.centre.any()
+    lost = RowSpreads(rows).found(RNG.normal(size=12) * 0.01, 0.1)
+    assert not lost.coordinates.centre.any()
+    np.testing.assert_allclose(lost.coordinates.turn / rows.factors, lost.coordinates.turn[0] / rows.factors[0])  # none blown up
 
 
-@pytest.mark.parametrize("rule", ["centred", "whitened"])
+# --- people whose odds are even ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", [CappedLogistic(), Logistic(), Weighted(CappedLogistic(), (1.0, 1.0))])
+def test_at_the_true_odds_people_who_count_by_them_pull_nowhere(loss):
+    """The mean over both labels, by their probabilities, of everybody's gradient is 0, and none is longer than the clip."""
+    theta = np.array([3.0, -2, 4, 1, -6, 0.2])
+    likely = 1 / (1 + np.exp(-X @ theta))
+    turn = RNG.normal(size=(6, 6)) * 3
+    for focus in (0.0, 0.75, 1.0):
+        recast = Recast(problem(loss), Coordinates(turn, focus=focus), 0.125)
+        yes, no = (recast.gradients(theta, X, np.full(USERS, label)) for label in (1, 0))
+        np.testing.assert_allclose(likely[:, np.newaxis] * yes + (1 - likely)[:, np.newaxis] * no, 0, atol=1e-12)
+        assert max(np.linalg.norm(part, axis=1).max() for part in (yes, no)) <= 0.125 * (1 + 1e-9)
+    far = np.array([0.0, 2.0, -2.0, 40.0, -800.0])
+    odds = np.exp(-np.abs(far[:3]))
+    expected = 1 - 0.75 * (1 - (4 * odds / (1 + odds) ** 2) ** 2)
+    np.testing.assert_allclose(focused(far, 0.75), np.append(expected, [0.25, 0.25]), rtol=1e-12)
+
+
+def test_only_log_odds_can_be_far_from_even():
+    for loss in (Squared(), CappedMultinomial(3), Hinge()):
+        with pytest.raises(ArgumentError, match="focus"):
+            Recast(problem(loss), Coordinates(np.ones(6), focus=0.5), 0.1)
+    with pytest.raises(ArgumentError, match="focus"):
+        Recast(problem(Logistic()), Coordinates(np.ones(6), focus=0.5), 0.1, alike=False)
+    with pytest.raises(ArgumentError, match="focus"):
+        Coordinates(np.ones(6), focus=1.5)
+    opening, descent = schedule(CASES["squares"][0], USERS, **BUDGET, rule="whitened").phases
+    changed = dataclasses.replace(descent, focus=0.5)
+    planned = schedule(CASES["squares"][0], USERS, **BUDGET, rule="whitened")
+    with pytest.raises(ArgumentError, match=r"phase\.focus"):
+        run(
+            CASES["squares"][0],
+            ArrayPopulation(X, CASES["squares"][1]),
+            dataclasses.replace(planned, phases=(opening, changed)),
+            start=np.zeros(6),
+        )
+    for phase, focus in ((opening, 0.5), (descent, 2.0)):
+        with pytest.raises(ArgumentError, match="focus"):
+            dataclasses.replace(phase, focus=focus)
+
+
+def test_people_count_by_their_odds_where_enough_of_these_are_even():
+    """By another route: the mean over normal scores that were drawn."""
+    moments, mean = np.diag([2.0, 0.5, 1.0]), np.array([0.3, 0.0, 0.9])
+    view = View(Coordinates(np.ones(3)), moments=moments, mean=mean)
+    for theta in ([0.5, 1, 0], [4, -3, 2], [0.2, 0.2, -6], [0, 0, 3.2], [0.0, 0.0, 0.0], [1.5, 0, 1.0]):
+        point = np.array(theta, dtype=float)
+        middle = point @ mean
+        drawn = middle + np.sqrt(max(point @ moments @ point - middle**2, 0)) * np.random.default_rng(1).normal(size=400_000)
+        even = np.mean((4 * np.exp(-np.abs(drawn)) / (1 + np.exp(-np.abs(drawn))) ** 2) ** 2)
+        assert abs(even - 0.25) > 0.005  # no case is at the edge
+        assert view.focus(point, 0.75) == (0.75 if even > 0.25 else 0.0)
+    assert View(Coordinates(np.ones(3))).focus(np.zeros(3), 0.75) == 0.0  # nothing is known of the rows
+
+
+class Noted(ArrayPopulation):
+    """Notes how much less people counted in every round of gradients."""
+
+    def answer(self, question):
+        if isinstance(question.query, Gradients):
+            self.seen = [*getattr(self, "seen", []), question.query.objective.coordinates.focus]
+        return super().answer(question)
+
+
+@pytest.mark.parametrize(("share", "focus"), [(0.5, 0.75), (0.01, 0.0)])
+def test_later_rounds_ask_by_odds_except_where_even_odds_are_rare(share, focus):
+    asked = problem(CappedLogistic())
+    labels = (RNG.random(USERS) < (0.4 + 1.2 * (SCORE > 0.5)) * share).astype(int)
+    planned = schedule(asked, USERS, **BUDGET | {"epsilon": 50.0}, rule="whitened", rounds=20)
+    opening, descent = planned.phases
+    people = Noted(X, labels)
+    changed = dataclasses.replace(planned, phases=(opening, dataclasses.replace(descent, focus=0.75)))
+    result = run(asked, people, changed, start=np.zeros(6), seed=5)
+    first = descent.rounds // 3
+    assert people.seen == [0.0] * first + [focus] * (descent.rounds - first)
+    assert np.array_equal(replay(asked, result), result.theta)
+    assert Schedule.from_json(changed.to_json()) == changed
+
+
+def test_focus_wins_where_people_far_from_the_boundary_say_something_else():
+    """An eighth stands far on the right and answers like the left: lines that bow to it lose two points. All is seeded."""
+    rng = np.random.default_rng(2)
+    side, far = rng.uniform(-0.2, 0.4, size=20_000), rng.random(20_000) < 0.12
+    side[far] = 0.9
+    labels = ((side + 0.05 * rng.normal(size=20_000) > 0) & ~far).astype(int)
+    asked = Problem(CappedLogistic(), Ball(dim=2, radius=50.0), feature_norm=math.sqrt(2), constant=1.0)
+    data = np.column_stack([side, np.ones(len(side))])
+    planned = schedule(asked, len(side), epsilon=20.0, delta=1e-6, rule="whitened", rounds=100)
+    opening, descent = planned.phases
+    scores = []
+    for focus in (0.0, 0.75):
+        phases = (opening, dataclasses.replace(descent, focus=focus, step=12.0, momentum=0.8))
+        chosen = dataclasses.replace(planned, phases=phases)
+        theta = run(asked, ArrayPopulation(data, labels), chosen, start=np.zeros(2), seed=1).theta
+        scores.append(np.mean((data @ theta > 0) == labels))
+    assert scores[1] > scores[0] + 0.01
+
+
+@pytest.mark.parametrize("rule", ["centred", "scaled", "whitened"])
 def test_rules_that_do_not_go_with_the_problem_are_refused_before_anybody_is_asked(rule):
     regularised = Problem(Logistic(), Ball(dim=6, radius=5.0), l2=0.1)
     for asked, options in ((problem(Hinge()), {}), (regularised, {}), (problem(Logistic()), {"lots": "open"})):
@@ -287,7 +398,7 @@ def test_blocks_and_messages_give_the_same_law_and_blanks_count_nothing(case):
     zeros[:40] = 0.0
     blank = begin(case, seed=1, data=ArrayPopulation(bad, y, invalid="blank"), invalid="blank")
     assert np.isfinite(blank.theta).all()
-    queries = [RowMeans(Rows(asked, 0.2), True), RowMoments(Rows(asked, 0.2), True)]
+    queries = [query(Rows(asked, 0.2), True) for query in (RowMeans, RowSpreads, RowMoments)]
     for query in queries:
         assert not query(bad, y)[:40].any()
         np.testing.assert_allclose(query(bad, y)[40:], query(X, y)[40:])

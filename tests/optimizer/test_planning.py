@@ -6,6 +6,7 @@ import pytest
 
 import croupier as cr
 from croupier.optimizer import planning
+from croupier.privacy import plan_lots
 from croupier.problem import Ball, CappedLogistic, CappedMultinomial, Problem, Squared
 
 COLUMNS = 104
@@ -13,39 +14,47 @@ COLUMNS = 104
 
 def planned(users, epsilon, **options):
     problem = Problem(CappedLogistic(), Ball(dim=COLUMNS + 1, radius=50.0), feature_norm=2**0.5, constant=1.0)
-    return cr.schedule(problem, users, epsilon=epsilon, delta=1e-6, rule="practical", **options)
+    return cr.schedule(problem, users, **{"epsilon": epsilon, "delta": 1e-6, "rule": "practical"} | options)
 
 
 @pytest.mark.parametrize(
-    ("users", "epsilon", "noisy"), [(32_561, 1.0, False), (32_561, 0.5, True), (32_561, 0.1, True), (5_000, 1.0, True)]
+    ("users", "epsilon", "inflation"), [(32_561, 8.0, 1.6), (32_561, 1.0, 1.4), (32_561, 0.5, 1.2), (32_561, 0.1, 1.1)]
 )
-def test_a_noisy_run_has_less_noise_and_more_rounds_of_gradients_for_more_bits(users, epsilon, noisy, monkeypatch):
-    chosen = planned(users, epsilon)
-    monkeypatch.setattr(planning, "_NOISY_RUN", 1e9)
-    thrifty = planned(users, epsilon)
+def test_the_noisier_a_run_is_the_less_noise_it_has_for_more_bits(users, epsilon, inflation, monkeypatch):
+    chosen = planned(users, epsilon, rule="scaled")
+    monkeypatch.setattr(planning, "_THRIFTY", ((-1.0, 1.6),))
+    thrifty = planned(users, epsilon, rule="scaled")
     opening, descent = chosen.phases
-    lots = opening.plan.blocks + descent.rounds
-    if not noisy:
-        assert chosen == thrifty
-        return
-    assert 3 * opening.plan.blocks <= lots + 1
-    assert descent.rounds > thrifty.phases[1].rounds
-    assert thrifty.bits_per_user < chosen.bits_per_user <= 4 * thrifty.bits_per_user
+    assert descent.plan.max_inflation == inflation
+    assert (chosen == thrifty) == (inflation == 1.6)
+    assert thrifty.bits_per_user <= chosen.bits_per_user <= 4 * thrifty.bits_per_user
     # by another route: the run's noise per unit of clip, from the plan that was made, with its own noise
-    share = descent.plan.noise_std * (lots * (COLUMNS + 1)) ** 0.5 / users / descent.plan.norm
-    assert share > 0.005
+    lots = opening.rounds * opening.plan.blocks + descent.rounds
+    share = descent.plan.noise_std / descent.plan.inflation * (lots * (COLUMNS + 1)) ** 0.5 / users / descent.plan.norm
+    assert inflation == next(limit for least, limit in ((0.02, 1.1), (0.005, 1.2), (0.002, 1.4), (0, 1.6)) if share > least)
     for plan in (chosen, thrifty):
         assert plan.guarantee.epsilon(1e-6) <= epsilon
 
 
+@pytest.mark.parametrize(("users", "epsilon"), [(32_561, 0.5), (32_561, 0.1), (5_000, 1.0)])
+def test_a_noisy_run_has_more_rounds_of_gradients(users, epsilon, monkeypatch):
+    chosen = planned(users, epsilon, rule="whitened")
+    monkeypatch.setattr(planning, "_NOISY_RUN", 1e9)
+    thrifty = planned(users, epsilon, rule="whitened")
+    opening, descent = chosen.phases
+    assert 3 * opening.plan.blocks <= opening.plan.blocks + descent.rounds + 1
+    assert descent.rounds > thrifty.phases[1].rounds
+
+
 def test_the_opening_of_a_noisy_run_has_as_few_blocks_as_3072_bits_allow(monkeypatch):
     problem = Problem(CappedLogistic(), Ball(dim=55, radius=50.0), feature_norm=2**0.5, constant=1.0)
-    few = cr.schedule(problem, 5_000, epsilon=1.0, delta=1e-6, rule="practical").phases[0].plan
+    few = cr.schedule(problem, 5_000, epsilon=1.0, delta=1e-6, rule="whitened").phases[0].plan
     assert (few.blocks, few.bits_per_user) == (8, 1024)
-    assert planned(32_561, 0.1).phases[0].plan.bits_per_user == 3072  # of more columns, whose reports are longer
-    blocks = planned(32_561, 0.1).phases[0].plan.blocks
+    asked = {"rule": "whitened"}
+    assert planned(32_561, 0.1, **asked).phases[0].plan.bits_per_user == 3072  # of more columns, whose reports are longer
+    blocks = planned(32_561, 0.1, **asked).phases[0].plan.blocks
     monkeypatch.setattr(planning, "_NOISY_BITS", 2048)
-    assert planned(32_561, 0.1).phases[0].plan.blocks == 2 * blocks
+    assert planned(32_561, 0.1, **asked).phases[0].plan.blocks == 2 * blocks
 
 
 @pytest.mark.parametrize(("epsilon", "inflation"), [(0.1, 1.06), (0.5, 1.25), (1.0, 1.25)])
@@ -60,20 +69,30 @@ def test_a_long_gradient_has_less_noise_where_noise_leaves_little_of_it(epsilon,
 
 
 @pytest.mark.parametrize(
-    ("loss", "users", "epsilon", "momentum"),
+    ("loss", "users", "epsilon", "opening", "momentum", "focus"),
     [
-        (CappedLogistic(), 464_809, 1.0, 0.8),
-        (CappedLogistic(), 464_809, 0.1, 0.0),
-        (CappedLogistic(), 32_561, 1.0, 0.0),
-        (Squared(), 464_809, 1.0, 0.7),
-        (Squared(), 32_561, 1.0, 0.5),
-        (Squared(), 5_000, 0.1, 0.0),
+        (CappedLogistic(), 464_809, 1.0, "moments", 0.8, 0.75),
+        (CappedLogistic(), 464_809, 0.1, "moments", 0.0, 0.75),
+        (CappedLogistic(), 15_000, 100.0, "moments", 0.0, 0.0),  # what few people leave to chance counts as noise
+        (CappedLogistic(), 32_561, 0.5, "spread", 0.6, 0.0),
+        (CappedLogistic(), 5_000, 1.0, "spread", 0.6, 0.0),
+        (Squared(), 464_809, 1.0, "moments", 0.8, 0.0),
+        (Squared(), 100_000, 0.5, "moments", 0.7, 0.0),
+        (Squared(), 32_561, 0.5, "moments", 0.5, 0.0),
+        (Squared(), 5_000, 0.1, "moments", 0.0, 0.0),
     ],
 )
-def test_the_quieter_a_run_is_the_more_momentum_it_has(loss, users, epsilon, momentum):
+def test_the_quieter_a_run_is_the_more_momentum_it_has(loss, users, epsilon, opening, momentum, focus):
     problem = Problem(loss, Ball(dim=55, radius=50.0), feature_norm=2**0.5, constant=1.0)
-    descent = cr.schedule(problem, users, epsilon=epsilon, delta=1e-6, rule="practical").phases[1]
-    assert descent.momentum == momentum
+    planned = cr.schedule(problem, users, epsilon=epsilon, delta=1e-6, rule="practical")
+    first, descent = planned.phases
+    assert (first.algorithm, descent.momentum, descent.focus) == (opening, momentum, focus)
+    assert ('rule "scaled", for two classes of 55 columns, whose products noise would hide' in planned.why) == (opening == "spread")
+    # by another route: the edge of the noise in second moments, over that of rows of equal energy in all directions
+    if loss.outputs == 1 and not isinstance(loss, Squared):
+        whole = plan_lots(epsilon=epsilon, delta=1e-6, users=users, rounds=50, dim=1)
+        edge = (2 * 55) ** 0.5 * whole.noise_std * 50**0.5 / users
+        assert (edge * 55 > 0.25) == (opening == "spread")
 
 
 def test_what_was_asked_for_is_not_overruled():

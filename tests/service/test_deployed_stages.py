@@ -49,7 +49,9 @@ STAGED = {
     "whitened": {"rule": "whitened"},
     "centred": {"rule": "centred", "loss": losses.CappedMultinomial(2), "dim": 3},
     "squares": {"rule": "whitened", "loss": losses.Squared(1.0)},
+    "scaled": {"rule": "scaled"},
 }
+FOCUS = 0.75
 # Second moments of one round in two secret blocks, and four rounds of gradients.
 IN_BLOCKS = {"rule": "whitened", "loss": losses.Squared(1.0), "users": 60, "dim": 15, "rounds": 6, "max_inflation": None}
 
@@ -70,6 +72,13 @@ def seeded_blanks(monkeypatch):
 @pytest.fixture
 def make(make_world):
     return lambda **asked_for: make_world(**ASKED | asked_for)
+
+
+def focused(world: World) -> World:
+    """The same, where later rounds may ask people by their odds."""
+    opening, descent = world.task.schedule.phases
+    world.task = replace(world.task, schedule=replace(world.task.schedule, phases=(opening, replace(descent, focus=FOCUS))))
+    return world
 
 
 def members(world: World) -> list[list[int]]:
@@ -96,7 +105,12 @@ def answer_all(world: World, running, role, url, clock, secret, away: int | None
 
 @pytest.mark.parametrize(
     ("transport", "secret", "kind"),
-    [("masked-sum", COVERED, "whitened"), ("messages", SECRET, "squares"), ("verified-sum", SECRET, "centred")],
+    [
+        ("masked-sum", COVERED, "whitened"),
+        ("messages", SECRET, "squares"),
+        ("verified-sum", SECRET, "centred"),
+        ("messages", SECRET, "scaled"),
+    ],
 )
 def test_over_sockets_theta_is_that_of_the_run_in_memory_with_the_same_lots(make, clock, seeded_blanks, transport, secret, kind):
     world = make(**STAGED[kind], transport=transport, secret=secret)
@@ -240,6 +254,11 @@ def test_no_coordinates_and_no_theta_make_a_device_send_more_than_the_rounds_nor
     for coordinates, theta, X, y in itertools.product(hostile(features), thetas, rows, targets):
         made = round_at(world, 2, theta, coordinates)
         assert sent_length(made, world, X, np.array([y])) <= 1 + 1e-9
+    if kind in ("whitened", "scaled"):
+        focused(world)
+        for coordinates, theta, X, y in itertools.product(hostile(features), thetas, rows, targets):
+            made = round_at(world, 2, theta, replace(coordinates, focus=FOCUS))
+            assert sent_length(made, world, X, np.array([y])) <= 1 + 1e-9
     for X, y in itertools.product(rows, targets):
         assert sent_length(round_at(world, 1, [0.0]), world, X, np.array([y])) <= 1 + 1e-9
     best, found = 0.0, (np.zeros(query.dim), np.eye(features), np.ones((1, features)))
@@ -332,6 +351,34 @@ def test_a_round_states_coordinates_where_its_phase_has_some_and_nowhere_else(ma
         TaskRound.read(stated, no_constant.task, no_constant.analyzer_key.public_key())
 
 
+def test_a_round_states_how_people_count_by_their_odds_as_its_task_allows(make):
+    world = focused(make(**STAGED["whitened"]))
+    theta, features = np.linspace(-1, 1, 5), 5
+    key = world.analyzer_key.public_key()
+    stated = round_at(world, 2, theta, Coordinates(np.eye(features), focus=FOCUS)).document(world.analyzer_key)
+    assert json.loads(stated.text)["coordinates"]["focus"] == FOCUS
+    read = TaskRound.read(stated, world.task, key)
+    plain = TaskRound.read(round_at(world, 2, theta, Coordinates(np.eye(features))).document(world.analyzer_key), world.task, key)
+    assert (read.coordinates.focus, plain.coordinates.focus) == (FOCUS, 0.0)
+    assert read.coordinates.digest != plain.coordinates.digest
+    row, label = np.array([[0.3, -0.5, 0.2, 0.1, 1.0]]), np.ones(1)
+    score = float(row[0] @ theta)
+    weight = 1 - FOCUS * (1 - (1 / np.cosh(score / 2) ** 2) ** 2)  # by another route: 4 p (1 - p) is sech^2 of half the log-odds
+    assert read.vector(world.task, row, label) == pytest.approx(weight * plain.vector(world.task, row, label))
+    for other in (0.5, 1.0, -0.75, 0, "0.75", None, float("1e-300")):
+        values = json.loads(stated.text)
+        values["coordinates"]["focus"] = other
+        with pytest.raises(WireError):
+            TaskRound.read(Document.signed(2, values, world.analyzer_key), world.task, key)
+    without = make(**STAGED["whitened"])
+    with pytest.raises(WireError, match="otherwise than its task"):
+        TaskRound.read(
+            round_at(without, 2, theta, Coordinates(np.eye(features), focus=FOCUS)).document(without.analyzer_key),
+            without.task,
+            without.analyzer_key.public_key(),
+        )
+
+
 def weaker(values: dict) -> None:
     """Less noise in the opening than its figures are proved for."""
     for phase in values["schedule"]["phases"]:
@@ -375,11 +422,29 @@ def hasty(values: dict) -> None:
     values["schedule"]["phases"][0]["momentum"] = 0.5
 
 
+def focused_opening(values: dict) -> None:
+    values["schedule"]["phases"][0]["focus"] = 0.5
+
+
+def too_focused(values: dict) -> None:
+    values["schedule"]["phases"][1]["focus"] = 1.5
+
+
 def long_constant(values: dict) -> None:
     values["problem"]["constant"] = 3.0
 
 
 FALSE = [weaker, other_order, more_rounds, other_lots, no_opening, with_l2, no_share, with_step, smoothed, hasty, long_constant]
+FALSE += [focused_opening, too_focused]
+
+
+def focused_squares(values: dict) -> None:
+    values["schedule"]["phases"][1]["focus"] = 0.5
+
+
+def false(kind: str) -> list:
+    """Changes that make a task claim what it does not prove; scores of squares and of several classes are no log-odds."""
+    return FALSE + [focused_squares] * (kind in ("squares", "centred"))
 
 
 @pytest.mark.parametrize("kind", STAGED)
@@ -389,7 +454,7 @@ def test_a_staged_task_comes_back_and_one_that_claims_what_it_does_not_prove_is_
     read = Task.read(document, roles.analyzer.public_key())
     assert (read.id, read.stages, read.query.problem) == (task.id, True, task.query.problem)
     assert read.schedule.guarantee == task.schedule.guarantee
-    for change in FALSE:
+    for change in false(kind):
         with pytest.raises(WireError):
             Task.read(roles.edited(document, change), roles.analyzer.public_key())
 
@@ -410,6 +475,7 @@ def test_both_clients_make_the_same_vectors_of_a_stage(make, kind):
         "acsa": {"rule": "centred", "loss": losses.Weighted(losses.CappedMultinomial(3), (1.0, 0.5, 0.2)), "dim": 4},
     }
     world, generator = make(**(STAGED | others)[kind]), np.random.default_rng(3)
+    world = focused(world) if kind in ("whitened", "scaled", "weighted") else world
     features, dim = world.task.query.problem.features, world.task.query.dim
     rows = [generator.normal(size=features) * scale for scale in (1e-3, 0.3, 1.0, 50.0)] + [np.zeros(features)]
     for row in rows[:-1]:
@@ -418,6 +484,8 @@ def test_both_clients_make_the_same_vectors_of_a_stage(make, kind):
     maps = [Coordinates(generator.normal(size=features), centre, 1.0), Coordinates(generator.normal(size=(features, features)))]
     rounds = [round_at(world, 1, [0.0]), *(round_at(world, 2, generator.normal(size=dim), one) for one in maps)]
     rounds += [round_at(world, 2, np.full(dim, 1e3), one) for one in maps]
+    if kind in ("whitened", "scaled", "weighted"):
+        rounds += [round_at(world, 2, generator.normal(size=dim), replace(one, focus=FOCUS)) for one in maps]
     cases = [
         {
             "document": made.document(world.analyzer_key).to_bytes().hex(),
@@ -532,7 +600,7 @@ def test_a_client_in_node_sends_its_block_of_an_opening_and_refuses_what_is_not_
 def test_both_clients_refuse_the_same_stages(make, roles, kind):
     task = replace(make(**STAGED[kind]).task, shuffler=roles.shuffler.public_key())
     document = task.document(roles.analyzer)
-    documents = [document, *(roles.edited(document, change) for change in FALSE)]
+    documents = [document, *(roles.edited(document, change) for change in false(kind))]
     key = roles.analyzer.public_key().public_bytes_raw().hex()
     first, *others = asked("tasks", documents=[one.to_bytes().hex() for one in documents], key=key, delta=1e-2)
     assert first["epsilon"] == pytest.approx(task.schedule.guarantee.epsilon(1e-2), rel=1e-4)
@@ -568,7 +636,8 @@ def test_rules_whose_coordinates_are_too_long_are_refused_or_not_taken(tmp_path)
     loaded(tmp_path)
     (tmp_path / "schema.toml").write_text(f'target = {{column = "ill", classes = ["yes", "no"]}}\ncolumns = {{{columns}}}\n')
     text = (tmp_path / "task.toml").read_text()
-    assert not TaskFile.load(tmp_path / "task.toml").task().stages
+    taken = TaskFile.load(tmp_path / "task.toml").task().schedule  # a factor for each column is short
+    assert [phase.algorithm for phase in taken.phases] == ["spread", "descent"]
     (tmp_path / "task.toml").write_text(f'{text}\nrule = "whitened"')
     with pytest.raises(ArgumentError, match=r"must be 'plain' for over 353 columns"):
         TaskFile.load(tmp_path / "task.toml").task()
@@ -600,7 +669,7 @@ def test_two_staged_tasks_of_one_service_end_with_model_files_like_those_of_a_fi
         (tmp_path / "schema.toml").write_text(SCHEMA)
         url = stack.enter_context(Served(front_app("shuffler", service.host, service.host.people))).url
         clients: dict[str, list[Client]] = {}
-        for name, rule, transport in (("white", "practical", "verified-sum"), ("centre", "centred", "masked-sum")):
+        for name, rule, transport in (("scaled", "practical", "verified-sum"), ("centre", "centred", "masked-sum")):
             file = tmp_path / f"{name}.toml"
             file.write_text(TRAINING.format(name=name, rule=rule, transport=transport, key=service.key))
             with Web(front_app("analyzer", analyzer.host, analyzer.host.store)) as web:
@@ -641,7 +710,7 @@ def test_two_staged_tasks_of_one_service_end_with_model_files_like_those_of_a_fi
     fitted = fit_table(tmp_path / "people.csv", Schema.load(tmp_path / "schema.toml"), delta=1e-3, **options)
     fitted.save(tmp_path / "fitted.json")
     like = json.loads((tmp_path / "fitted.json").read_text())
-    for name, asks in (("white", "second moments of rows"), ("centre", "the mean of rows")):
+    for name, asks in (("scaled", "means and squares of columns"), ("centre", "the mean of rows")):
         assert shape_of(words[name]) == shape_of(like)
         model = TableModel.load(models[name])
         assert asks in model.estimator.explain()

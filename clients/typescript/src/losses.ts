@@ -19,10 +19,19 @@ export interface Loss {
   slopeBound(scoreBound: number): number;
   /** What targets are clipped to, where second moments of rows have them beside the rows. */
   targetBound?: number;
+  /** Whether the score is the log-odds of two classes. */
+  logOdds?: boolean;
 }
 
 const NEWTON_STEPS = 60;
 export const expit = (x: number): number => 1 / (1 + Math.exp(-x));
+
+/** How much somebody counts of whom the model has these log-odds: 1 at even odds, 1 - focus far from them. */
+export function focused(score: number, focus: number): number {
+  const rare = expit(-Math.abs(score));
+  const even = 4 * rare * (1 - rare);
+  return 1 - focus * (1 - even * even);
+}
 const clip = (x: number, low: number, high: number): number => Math.min(Math.max(x, low), high);
 
 /** The w > 0 with w + log w = x. */
@@ -56,6 +65,7 @@ const margin = (kind: string, slope: Single, prox: SingleProx, bound: (b: number
   outputs: 1,
   targets: (label) => (label === 1 ? [1] : label === 0 || label === -1 ? [-1] : null),
   slope: ([z], [y]) => [slope(z, y)],
+  logOdds: kind.endsWith("Logistic"),
   // the slopes of the two labels are as long as s and 1 - s: the longer one decides for both
   cappedSlope: kind.endsWith("Logistic")
     ? ([z], [y], limit) => [-y * expit(-y * z) * Math.min(1, limit / expit(Math.abs(z)))]
@@ -173,6 +183,7 @@ function weighted(loss: Loss, weights: number[]): Loss {
   return {
     kind: "Weighted",
     outputs: loss.outputs,
+    logOdds: loss.logOdds,
     targets: loss.targets,
     slope: (scores, targets) => loss.slope(scores, targets).map((s) => s * of(targets)),
     proxSlope: (scores, targets, q) => loss.proxSlope(scores, targets, q * of(targets)).map((s) => s * of(targets)),

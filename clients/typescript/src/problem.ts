@@ -4,7 +4,7 @@ import { names, object, real, text } from "./checks.ts";
 import { dot } from "./encoding.ts";
 import { RecordError, WireError } from "./errors.ts";
 import type { Json } from "./json.ts";
-import { type Loss, readDomain, readLoss, TINY } from "./losses.ts";
+import { focused, type Loss, readDomain, readLoss, TINY } from "./losses.ts";
 import type { Pieces } from "./pieces.ts";
 
 export interface Problem {
@@ -76,6 +76,8 @@ export function gradient(problem: Problem, theta: Float64Array, { x, y }: Row, s
 export interface Coordinates {
   turn: Float64Array;
   centre: Float64Array | null;
+  /** Of two classes, how much less people count whose odds are far from even. */
+  focus: number;
 }
 
 /** Numbers in single precision, little endian, as hex digits; finite ones. */
@@ -90,15 +92,16 @@ function readSingles(name: string, value: Json | undefined): Float64Array {
 
 export function readCoordinates(value: Json | undefined, { features, constant }: Problem): Coordinates {
   const words = object("coordinates", value);
-  names("coordinates", words, ["turn"], ["centre"]);
+  names("coordinates", words, ["turn"], ["centre", "focus"]);
   const turn = readSingles("coordinates.turn", words.get("turn"));
   const centre = words.has("centre") ? readSingles("coordinates.centre", words.get("centre")) : null;
   const fits = turn.length === features || turn.length === features ** 2;
   if (!fits || (centre !== null && (centre.length !== features || constant === 0))) throw new WireError(`a round with coordinates of other rows than the task's, which have ${features} columns`);
-  return { turn, centre };
+  const focus = words.has("focus") ? real("focus", words.get("focus"), { above: 0, atMost: 1 }) : 0;
+  return { turn, centre, focus };
 }
 
-function seenIn({ turn, centre }: Coordinates, constant: number, row: Float64Array): Float64Array {
+function seenIn({ turn, centre }: Pick<Coordinates, "turn" | "centre">, constant: number, row: Float64Array): Float64Array {
   const along = centre === null ? 0 : row[row.length - 1] / constant;
   const moved = centre === null ? row : row.map((entry, place) => entry - along * centre[place]);
   if (turn.length === row.length) return moved.map((entry, place) => entry * turn[place]);
@@ -107,7 +110,7 @@ function seenIn({ turn, centre }: Coordinates, constant: number, row: Float64Arr
 
 /** What the rounds of a phase ask, where phases ask different questions. */
 export interface Stage {
-  /** Of rows ("mean", "moments"), or of gradients. */
+  /** Of rows ("mean", "spread", "moments"), or of gradients. */
   algorithm: string;
   /** The part of a row's squared length that the constant has. */
   share: number;
@@ -115,12 +118,14 @@ export interface Stage {
   norm: number;
 }
 
-/** The part of a row's squared length that the target has beside it. */
+/** The part of a row's squared length that the target has beside it; and of its own that a row has beside its squares. */
 const TARGET_SHARE = 0.3;
+const MEAN_SHARE = 0.3;
 
 /** Coordinates of a vector of such a round. */
 export function stageDim({ loss, features, constant, dim }: Problem, { algorithm }: Pick<Stage, "algorithm">): number {
   if (algorithm === "mean") return features - (constant > 0 ? 1 : 0);
+  if (algorithm === "spread") return 2 * features;
   const columns = features + (loss.targetBound === undefined ? 0 : 1);
   return algorithm === "moments" ? (columns * (columns + 1)) / 2 : dim;
 }
@@ -138,7 +143,8 @@ export function stageVector(problem: Problem, stage: Stage, theta: Float64Array,
     const scores = Array.from({ length: loss.outputs }, (_, k) => dot(row, theta.subarray(k * features, (k + 1) * features)));
     const alike = stage.algorithm === "descent"; // one factor for all labels, or what is too long alone
     const slopes = loss.cappedSlope(scores, targets, alike ? limit : Infinity);
-    const factor = alike ? 1 : limit / Math.max(limit, Math.sqrt(slopes.reduce((sum, slope) => sum + slope * slope, 0)));
+    const odds = coordinates.focus > 0 ? focused(scores[0], coordinates.focus) : 1;
+    const factor = alike ? odds : limit / Math.max(limit, Math.sqrt(slopes.reduce((sum, slope) => sum + slope * slope, 0)));
     return Float64Array.from(slopes.flatMap((slope) => Array.from(seen, (entry) => slope * factor * entry)));
   }
   const reach = constant > 0 ? Math.sqrt(1 - stage.share) / Math.sqrt(featureNorm ** 2 - constant ** 2) : 1 / featureNorm;
@@ -146,6 +152,9 @@ export function stageVector(problem: Problem, stage: Stage, theta: Float64Array,
   if (stage.algorithm === "mean") {
     const back = Math.sqrt(1 - stage.share);
     return scaledDown(scaled.slice(0, stageDim(problem, stage)).map((entry) => entry / back), 1);
+  }
+  if (stage.algorithm === "spread") {
+    return Float64Array.of(...scaled.map((entry) => Math.sqrt(MEAN_SHARE) * entry), ...scaled.map((entry) => Math.sqrt(1 - MEAN_SHARE) * entry * entry));
   }
   let sent = scaled;
   if (loss.targetBound !== undefined) {

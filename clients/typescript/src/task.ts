@@ -34,13 +34,15 @@ const TASK_WORDS = ["id", "name", "transport", "users", "problem", "schedule", "
 const PHASE_WORDS = ["algorithm", "rounds", "batch", "users", "step", "damping", "smoothing", "distance", "gradient_std", "bound", "plan"];
 const SCHEDULE_WORDS = ["method", "interactivity", "phases", "bound", "bound_on", "why"];
 
-const STEPS: Record<string, [step: boolean, damping: boolean]> = { acsa: [false, true], descent: [true, false], mean: [false, false], moments: [false, false] };
+const STEPS: Record<string, [step: boolean, damping: boolean]> = { acsa: [false, true], descent: [true, false], mean: [false, false], spread: [false, false], moments: [false, false] };
 
 export interface Phase {
-  /** "acsa" and "descent" ask for gradients, "mean" and "moments" about rows. */
+  /** "acsa" and "descent" ask for gradients, "mean", "spread" and "moments" about rows. */
   algorithm: string;
   /** The part of a row's squared length that the constant has, where rounds ask about rows or in other coordinates; null elsewhere. */
   share: number | null;
+  /** How much less people may count whose odds are far from even. */
+  focus: number;
   rounds: number;
   batch: number;
   users: number;
@@ -208,7 +210,7 @@ function sharedLots(phases: readonly JsonObject[]): LotsPlan | null {
 }
 
 function readPhase(words: JsonObject, lots: LotsPlan | null): Phase {
-  names("phase", words, PHASE_WORDS, ["paper_steps", "lots", "share", "momentum"]);
+  names("phase", words, PHASE_WORDS, ["paper_steps", "lots", "share", "momentum", "focus"]);
   const algorithm = text("algorithm", words.get("algorithm"));
   const given = ["step", "damping"].map((name) => (words.get(name) ?? null) !== null);
   if (!Object.hasOwn(STEPS, algorithm) || STEPS[algorithm].some((wanted, place) => wanted !== given[place])) {
@@ -217,11 +219,13 @@ function readPhase(words: JsonObject, lots: LotsPlan | null): Phase {
   const smoothing = words.get("smoothing") ?? null;
   const share = words.has("share") ? real("share", words.get("share"), { atLeast: 0, below: 1 }) : null;
   const momentum = words.has("momentum") ? real("momentum", words.get("momentum"), { atLeast: 0, below: 1 }) : 0;
-  if (momentum > 0 && (!given[0] || share === null)) throw new WireError("a phase with momentum that is not descent in other coordinates");
+  const focus = words.has("focus") ? real("focus", words.get("focus"), { atLeast: 0, atMost: 1 }) : 0;
+  if ((momentum > 0 || focus > 0) && (!given[0] || share === null)) throw new WireError("a phase with momentum or focus that is not descent in other coordinates");
   const plan = readPlan(words.get("plan"));
   return {
     algorithm,
     share,
+    focus,
     rounds: whole("phase.rounds", words.get("rounds"), { atLeast: 1 }),
     batch: whole("phase.batch", words.get("batch"), { atLeast: 1 }),
     users: whole("phase.users", words.get("users"), { atLeast: 1 }),
@@ -232,15 +236,16 @@ function readPhase(words: JsonObject, lots: LotsPlan | null): Phase {
 }
 
 /** Whether its rounds ask about rows: later ones descend in the coordinates that are found from the answers. */
-export const opens = ({ algorithm }: Pick<Phase, "algorithm">): boolean => algorithm === "mean" || algorithm === "moments";
+export const opens = ({ algorithm }: Pick<Phase, "algorithm">): boolean => ["mean", "spread", "moments"].includes(algorithm);
 
 /** Whether its rounds ask about rows, or for gradients in other coordinates than rows come in. */
 export const isStage = (phase: Pick<Phase, "algorithm" | "share">): boolean => opens(phase) || phase.share !== null;
 
 /** Refuse a stage that asks something else than rows and gradients of a linear model, in secret rounds; whatever it asks is clipped. */
-function requireStage({ algorithm, share, lots, smoothing }: Phase, problem: Problem | null): void {
+function requireStage({ algorithm, share, focus, lots, smoothing }: Phase, problem: Problem | null): void {
   if (problem === null || problem.l2 > 0 || share === null) throw new WireError("a task with stages that is not about a linear model without l2");
   if (lots === null || smoothing !== null) throw new WireError("a task with stages in open rounds, or of a smoothed loss");
+  if (focus > 0 && problem.loss.logOdds !== true) throw new WireError("a phase with focus whose scores are not log-odds of two classes");
   if (algorithm === "moments" && 8 * problem.features ** 2 > MOST_CHARACTERS) throw new WireError("a task whose rounds cannot state their coordinates");
 }
 
@@ -345,5 +350,6 @@ export async function readRound(data: Bytes, task: Task, analyzer: Bytes): Promi
     throw new WireError("a round with coordinates where rows are taken as they come, or without where they are not");
   }
   const coordinates = values.has("coordinates") ? readCoordinates(values.get("coordinates"), task.problem as Problem) : null;
+  if (coordinates !== null && coordinates.focus !== 0 && coordinates.focus !== asked.focus) throw new WireError("a round that weighs people by their odds otherwise than its task does");
   return { task: task.id, id, number, phase, theta, coordinates, key, digest: document.digest };
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from typing import Any, Literal, cast
 
@@ -19,6 +20,7 @@ from scipy.special import logsumexp
 
 from ..estimator import PrivacyAccount, ShuffleLinearSVC, ShuffleLogisticRegression, ShuffleScaler
 from ..optimizer import PanPrivate, minimize, schedule
+from ..optimizer._gradients import MEAN_SHARE
 from ..optimizer.algorithms import Iterate
 from ..optimizer.training import run
 from ..population import ArrayPopulation
@@ -170,11 +172,12 @@ def _lots(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechan
     return phase.guarantee, released
 
 
-def _stages(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
-    """Training whose first round asks for second moments, by secret lots. All others' rows are 0: their lots do not matter.
+def _stages(rule: Literal["scaled", "whitened"], epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
+    """Training whose first rounds ask about rows, by secret lots. All others' rows are 0: their lots do not matter.
 
-    The number is the ratio of likelihoods that user 0's row is 1 in some round, or 0 in all: a moment of 1 and a gradient as long
-    as the clip, which is how long a capped gradient is at any point if the row is long in the coordinates that were found.
+    The number is the ratio of likelihoods that user 0's row is 1 in some round, or 0 in all: a moment of 1, or a row of 1 beside
+    its square, and a gradient as long as the clip, which is how long a capped gradient is at any point if the row is long in the
+    coordinates that were found.
     """
     users = _ROUNDS * _USERS
     others = np.zeros((users, 1))
@@ -185,7 +188,7 @@ def _stages(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mech
             epsilon=epsilon,
             delta=delta,
             classes=[0, 1],
-            rule="whitened",
+            rule=rule,
             rounds=_ROUNDS,
             feature_norm=1.0,
             fit_intercept=False,
@@ -195,14 +198,15 @@ def _stages(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mech
         )
 
     phases = model().plan(users, 1).phases
-    ends = {1: 1.0, 2: -phases[1].plan.norm}  # what user 0 sends with the row 1 and the second label
+    said = np.sqrt([MEAN_SHARE, 1 - MEAN_SHARE]) if rule == "scaled" else np.ones(1)
+    ends = {1: said, 2: np.array([-phases[1].plan.norm])}  # what user 0 sends with the row 1 and the second label
 
     def released(neighbour: bool) -> float:
         trained = model().fit(populations[neighbour], np.ones(users, dtype=int))
         ratios = []
         for asked in trained.result_.history:
             phase, end = phases[asked.phase - 1], ends[asked.phase]
-            ratios.append(end * (asked.gradient[0] * phase.mean_of - end / 2) / phase.plan.noise_std**2)
+            ratios.append(end @ (asked.gradient * phase.mean_of - end / 2) / phase.plan.noise_std**2)
         return float(logsumexp(ratios))
 
     return phases[0].guarantee, released
@@ -401,7 +405,12 @@ PROTOCOL = (
     Kind(
         "moments, then gradients, secret lots",
         "the transcript of rounds that ask different questions; one person's row as long as it can be, or 0",
-        _stages,
+        partial(_stages, "whitened"),
+    ),
+    Kind(
+        "spreads, then gradients, secret lots",
+        "the same where the first rounds ask for means and squares of columns",
+        partial(_stages, "scaled"),
     ),
     Kind(
         "secret blocks, secret lots",

@@ -68,7 +68,7 @@ def fit(
     honest: Annotated[float, typer.Option(help="Fraction of users trusted to add their noise.")] = 1.0,
     radius: Annotated[float | None, typer.Option(help="Largest norm of the weights.")] = None,
     rule: Annotated[
-        str, typer.Option(help="practical; bound (has a proved bound on the loss); plain, centred or whitened.")
+        str, typer.Option(help="practical; bound (has a proved bound on the loss); plain, centred, scaled or whitened.")
     ] = "practical",
     rounds: Annotated[int | None, typer.Option(help="Number of rounds; default: chosen by the rule.")] = None,
     max_inflation: Annotated[

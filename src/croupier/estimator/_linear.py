@@ -33,7 +33,7 @@ class LinearModel(LinearRows):
     l2: float = 0.0
     interactivity: Literal["sequential", "full"] = "sequential"
     method: str = "auto"
-    rule: Literal["practical", "bound", "plain", "centred", "whitened"] = "practical"
+    rule: Literal["practical", "bound", "plain", "centred", "scaled", "whitened"] = "practical"
     rounds: int | None = None
     clip: float | None = None
     curvature: float | None = None
@@ -205,7 +205,7 @@ class LinearModel(LinearRows):
 
 def asked_for(planned: Schedule) -> str:
     """What the rounds of a schedule ask for, in words."""
-    names = {"mean": "their rows", "moments": "products of their rows' entries"}
+    names = {"mean": "their rows", "spread": "their rows and squares", "moments": "products of their rows' entries"}
     opening = [
         f"{names[phase.algorithm]} in the first {phase.rounds} rounds ({phase.plan.bits_per_user:,} bits per report)"
         for phase in planned.phases

@@ -87,11 +87,11 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
         "rule; `method_` and `explain()` say which it was.",
     ),
     "rule": (
-        '{"practical", "bound", "plain", "centred", "whitened"}',
+        '{"practical", "bound", "plain", "centred", "scaled", "whitened"}',
         '"practical" takes what does well on most data, and has no bound on the loss; "bound" takes steps with the best bound. The '
         'guarantee of privacy is the same. "practical" chooses by public facts among "whitened", whose first rounds ask for second '
-        'moments of rows, "centred", whose first rounds ask for their mean, and "plain", which asks for gradients alone; '
-        "`explain()` says which it took.",
+        'moments of rows, "scaled", whose first rounds ask for means and squares of columns, "centred", for the mean of rows, and '
+        '"plain", which asks for gradients alone; `explain()` says which it took.',
     ),
     "rounds": ("int", "How many rounds; default: chosen by the rule."),
     "clip": (

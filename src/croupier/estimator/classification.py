@@ -120,7 +120,7 @@ class ShuffleLogisticRegression(LinearClassifier):
 
     def _caps(self) -> bool:
         """Whether these parameters train on the capped loss."""
-        return self.rule in ("centred", "whitened") or (self.rule != "bound" and self.clip is None)
+        return self.rule in ("centred", "scaled", "whitened") or (self.rule != "bound" and self.clip is None)
 
     def _check_plans(self, planned: Any) -> None:
         """Refuse another loss than rule, clip and the plans say."""

@@ -13,7 +13,7 @@ from ..arithmetic import LinearVectors
 from ..population.population import Query
 from ..problem import Problem, Squared
 from ..problem.custom import is_known
-from ..problem.problem import Coordinates, Objective, Recast, Smoothed, clip_rows
+from ..problem.problem import Coordinates, Objective, Recast, Smoothed, clip_rows, focused
 from ..protocol._sparse import SparseVectors, second_moments, symmetric_matrix
 from ..validation import Mask, finite_rows, numbers_or_nan, one_by_one, taken
 
@@ -121,6 +121,10 @@ _FLOOR, _FLOOR_OF_SQUARES, _LARGE_EDGE = 0.25, 0.5, 0.1
 _LEAST_SPREAD = 0.1
 # The part of a row's squared length that the target has beside it in second moments with targets.
 TARGET_SHARE = 0.3
+# The part of the squared length that a row itself has beside its squares; and the standard errors to which mean squares are raised.
+MEAN_SHARE, _LEAST_SQUARES = 0.3, 1.5
+# People count by their odds where they would do so by this much on average: where few have even odds, little would be left.
+_LEAST_EVEN, _POINTS = 0.25, 32
 
 
 @dataclass(frozen=True)
@@ -150,13 +154,25 @@ class Rows:
 
 @dataclass(frozen=True)
 class View:
-    """What an opening has found: coordinates, the largest share of rows' energy in one direction of them, where to begin, and the
-    direction of the mean row."""
+    """What an opening has found: coordinates, the largest share of rows' energy in one direction of them, where to begin, the
+    direction of the mean row, and second moments of rows, their constant last, in these coordinates."""
 
     coordinates: Coordinates
     steepest: float = 1.0
     start: Floats | None = None
     middle: Floats | None = None
+    moments: Floats | None = None
+    mean: Floats | None = None
+
+    def focus(self, theta: Floats, focus: float) -> float:
+        """`focus` where odds are so near to even at theta that people still count on average, if scores are normal; else 0."""
+        if self.moments is None or self.mean is None:
+            return 0.0
+        middle = float(theta @ self.mean)
+        spread = math.sqrt(max(float(theta @ self.moments @ theta) - middle**2, 0.0))
+        points, weights = np.polynomial.hermite_e.hermegauss(_POINTS)
+        even = float(weights @ focused(middle + spread * points, 1.0)) / math.sqrt(2 * math.pi)
+        return focus if even > _LEAST_EVEN else 0.0
 
 
 @dataclass(frozen=True)
@@ -181,14 +197,50 @@ class RowMeans(Query):
 
         The mean is shrunk by what of its length is noise. Rows are taken to be as long as they may be.
         """
-        length, noise = float(mean @ mean), math.hypot(noise, sampling)
-        true = max(0.0, length - len(mean) * noise**2)
-        centre = mean * (true / length if length else 0.0)
+        centre = shrunk(mean, math.hypot(noise, sampling))
         factors = self.rows.factors
-        scale = 1 / math.sqrt(max(1 - true, _LEAST_SPREAD))
+        scale = 1 / math.sqrt(max(1 - float(mean @ centre), _LEAST_SPREAD))
         back = math.sqrt(1 - self.rows.share) / factors[:-1]  # from rows at most 1 long to the problem's
         turn = np.append(factors[:-1] * scale, factors[-1])
         return View(Coordinates(turn, np.append(centre * back, 0.0), self.rows.problem.constant))
+
+
+@dataclass(frozen=True)
+class RowSpreads(Query):
+    """Each user's row z, at most 1 long with its constant, beside the squares of its entries; zero for an invalid record."""
+
+    rows: Rows
+    blank: bool = False
+    norm = 1.0
+    parallel = True
+
+    @property
+    def dim(self) -> int:
+        return 2 * self.rows.problem.features
+
+    def __call__(self, X: Any, y: Any) -> Floats:
+        rows = scaled_rows(self.rows, X, y, self.blank)
+        return np.hstack([math.sqrt(MEAN_SHARE) * rows, math.sqrt(1 - MEAN_SHARE) * rows * rows])
+
+    def found(self, spreads: Floats, noise: float, sampling: float = 0.0) -> View:
+        """Coordinates in which every column has mean 0 and about the same size, from a mean of vectors with so much noise.
+
+        A column whose spread is lost in the noise is not blown up beyond it.
+        """
+        means, squares = np.split(spreads, 2)
+        means, squares = means / math.sqrt(MEAN_SHARE), squares / math.sqrt(1 - MEAN_SHARE)
+        noise = math.hypot(noise, sampling * math.sqrt(min(1.0, max(0.0, float(squares.sum())))))
+        centre = shrunk(means[:-1], noise / math.sqrt(MEAN_SHARE)) if self.rows.problem.constant else np.zeros(0)
+        centre = np.append(centre, np.zeros(len(means) - len(centre)))
+        spread = squares - centre**2
+        raised = np.maximum(spread, max(_LEAST_SQUARES * noise / math.sqrt(1 - MEAN_SHARE), 1e-6))
+        energy = np.maximum(spread, 0.0) / raised
+        total = max(float(energy.sum()), 1.0)
+        factors, steepest = self.rows.factors, max(float(energy.max()) / total, 1 / len(squares))
+        turn = factors / np.sqrt(raised * total)
+        if not self.rows.problem.constant:
+            return View(Coordinates(turn), steepest)
+        return View(Coordinates(turn, centre / factors, self.rows.problem.constant), steepest, middle=np.eye(len(squares))[-1])
 
 
 @dataclass(frozen=True)
@@ -243,21 +295,28 @@ class RowMoments(Query):
         energy = np.maximum(values, 0.0) / raised
         total = max(float(energy.sum()), 1.0)
         white = (vectors * (1 / np.sqrt(raised * total))) @ vectors.T
-        start = middle = None
+        start = middle = mean = None
         if self.rows.problem.constant:  # products with the constant are the mean, except for a factor
-            mean = white @ matrix[:features, features - 1]
+            mean = white @ matrix[:features, features - 1] / (math.sqrt(self.rows.share) * (1 - target))
             middle = mean / max(float(np.linalg.norm(mean)), 1e-300)
         if target:
             products = matrix[:features, features] / math.sqrt(target * (1 - target))
             start = vectors @ (vectors.T @ products / np.sqrt(raised)) * math.sqrt(total)
             start *= getattr(self.rows.problem.loss, "target_bound", 1.0)
-        return View(Coordinates(white * factors), max(float(energy.max()) / total, 1 / features), start, middle)
+        within = white @ matrix[:features, :features] @ white / (1 - target)
+        return View(Coordinates(white * factors), max(float(energy.max()) / total, 1 / features), start, middle, within, mean)
 
 
-def opening_query(algorithm: str, rows: Rows, blank: bool) -> RowMeans | RowMoments:
+def shrunk(mean: Floats, noise: float) -> Floats:
+    """A mean with so much noise in every entry, less what of its length is noise."""
+    length = float(mean @ mean)
+    return np.asarray(mean * (max(0.0, 1 - len(mean) * noise**2 / length) if length else 0.0))
+
+
+def opening_query(algorithm: str, rows: Rows, blank: bool) -> RowMeans | RowSpreads | RowMoments:
     """What an opening asks."""
-    if algorithm == "mean":
-        return RowMeans(rows, blank)
+    if algorithm in ("mean", "spread"):
+        return RowMeans(rows, blank) if algorithm == "mean" else RowSpreads(rows, blank)
     return RowMoments(rows, blank, TARGET_SHARE if isinstance(rows.problem.loss, Squared) else 0.0)
 
 

@@ -1,7 +1,8 @@
 """The practical rules: which rounds of a run ask what, with which clips and steps, chosen by public facts alone.
 
-A run under secret lots may open with rounds about rows (`_openings`) and descend in the coordinates that they find: "centred" takes
-the rows' mean off, "whitened" makes rows alike in all directions. Constants and gates come from `python -m benchmarks rules`.
+A run under secret lots may open with rounds about rows (`_gradients`) and descend in the coordinates that they find: "centred"
+takes the rows' mean off, "scaled" makes columns alike, too, and "whitened" makes rows alike in all directions. Constants and gates
+come from `python -m benchmarks rules`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from ..problem.problem import Objective
 from ..validation import ArgumentError, real, whole
 
 # All rounds of a run, and those of its opening.
-CENTRED_ROUNDS, WHITENED_ROUNDS, LEAST_SQUARES_ROUNDS = (50, 3), (50, 10), (23, 8)
-MOMENTUM_ROUNDS, QUIET_ROUNDS, NOISY_SQUARES_ROUNDS = (200, 10), (100, 16), (16, 4)
+CENTRED_ROUNDS, SCALED_ROUNDS, WHITENED_ROUNDS, LEAST_SQUARES_ROUNDS = (50, 3), (50, 4), (50, 10), (23, 8)
+MOMENTUM_ROUNDS, LONG_ROUNDS, NOISY_SQUARES_ROUNDS = (200, 10), (100, 16), (16, 4)
 # Those of several classes where noise leaves little: equal steps go as far in fewer rounds, whose reports are shorter. Noise leaves
 # little of a run whose mean gradient has at least this much of it for each unit of clip.
 FAINT_ROUNDS, FAINT_RUN = (24, 2), 0.05
@@ -28,11 +29,17 @@ CONSTANT_SHARE, CONSTANT_SHARE_OF_SEVERAL = 0.1, 0.05
 # Second moments of more columns take too many bits and too much time: above, classes are centred, least squares is plain. Several
 # classes are centred earlier: of 200 and 500 columns, noise in second moments costs more than whitening gains; of 20 and 54, less.
 MOST_COLUMNS, MOST_COLUMNS_OF_SEVERAL = 600, 128
+# How much of the length that people's gradients have by chance counts as noise of a mean gradient of classes.
+_CHANCE = 0.3
 # People of a round, on average and at least: fewer people are shared out among fewer rounds.
 _LEAST_BATCH = 4
 # The noise of a run of least squares, gradients shortened to 0.3 and targets in [-1, 1], above which shorter gradients do better;
-# below which more momentum does; and that of a run of two classes below which more rounds with momentum do.
-NOISY_SQUARES, QUIET_SQUARES, QUIET_CLASSES = 0.004, 0.0005, 0.0001
+# below which more momentum does; that of two classes below which people count by their odds; and of both below which more rounds
+# do better, though they cost more to an attacker who knows when each user answered.
+NOISY_SQUARES, QUIET_SQUARES, QUIET_CLASSES, QUIETEST = 0.004, 0.0005, 0.0002, 0.0001
+# Two classes: the edge of the noise that all rounds of a run would leave in second moments, over rows' energy in one of so many
+# equal directions, above which columns' own sizes do better; and how much less people count whose odds are far from even.
+LARGEST_EDGE, FOCUS = 0.25, 0.75
 # Fewer rounds are not shared out between an opening and descent unless that is asked for.
 LEAST_ROUNDS = 4
 
@@ -44,9 +51,9 @@ class Staged:
     Parameters
     ----------
     name : str
-        Of the rule: "centred" or "whitened".
+        Of the rule: "centred", "scaled" or "whitened".
     opening : str or None
-        What the opening asks for: "mean", "moments" or nothing.
+        What the opening asks for: "mean", "spread", "moments" or nothing.
     rounds, opening_rounds : int
         All rounds, and those of the opening.
     clip : float
@@ -59,6 +66,8 @@ class Staged:
         Descent's step, over the largest share of rows' energy in one direction; None for AC-SA.
     momentum : float, default 0.0
         Descent's: the part of the last move that is made again.
+    focus : float, default 0.0
+        Of two classes: how much less people count in later rounds whose odds are far from even.
     """
 
     name: str
@@ -71,6 +80,7 @@ class Staged:
     damping: float = 0.0
     step: float | None = None
     momentum: float = 0.0
+    focus: float = 0.0
 
     def with_rounds(self, rounds: int) -> Staged:
         """The same with this many rounds, the opening's in proportion."""
@@ -113,6 +123,14 @@ def centred(problem: Problem, noise: Callable[[int], float], users: int) -> Stag
     return replace(staged, step=step, momentum=0.9)
 
 
+def scaled(problem: Problem, noise: Callable[[int], float], users: int) -> Staged:
+    """Means and mean squares of columns, then descent on columns of mean 0 and equal size: for two classes and much noise."""
+    rounds, opening = SCALED_ROUNDS
+    clip, share = _slope(problem) / 4, CONSTANT_SHARE if problem.constant else 0.0
+    rho = noise_share(problem, noise(rounds), users, rounds, clip)
+    return Staged("scaled", "spread", rounds, opening, clip, share, step=min(12.0, 0.003 / rho), momentum=0.6)
+
+
 def whitened(problem: Problem, noise: Callable[[int], float], users: int) -> Staged:
     """Rules W and, for squares, R: second moments of rows, then descent on whitened rows.
 
@@ -126,19 +144,29 @@ def whitened(problem: Problem, noise: Callable[[int], float], users: int) -> Sta
         rho = noise_share(problem, noise(rounds), users, rounds, clip) / problem.loss.target_bound
         if rho > NOISY_SQUARES:  # shorter gradients, longer steps
             return Staged("whitened", "moments", *NOISY_SQUARES_ROUNDS, 0.4 * clip, share, step=min(2.0, 0.04 / rho))
+        if rho < QUIETEST:
+            return Staged("whitened", "moments", *LONG_ROUNDS, clip, share, step=step, momentum=0.8)
         momentum = 0.7 if rho < QUIET_SQUARES else 0.5
         return Staged("whitened", "moments", rounds, opening, clip, share, step=step, momentum=momentum)
     clip = _slope(problem) / (4 if outputs == 1 else 6)
-    rho = noise_share(problem, noise(rounds), users, rounds, clip)
-    if outputs == 1 and rho < QUIET_CLASSES:
-        return Staged("whitened", "moments", *QUIET_ROUNDS, clip, share, step=12.0, momentum=0.8)
+    # few people leave much to chance even where there is no noise
+    rho = math.hypot(noise_share(problem, noise(rounds), users, rounds, clip), _CHANCE * clip / math.sqrt(users))
+    focus = FOCUS if outputs == 1 and rho < QUIET_CLASSES else 0.0
+    if outputs == 1 and rho < QUIETEST:
+        return Staged("whitened", "moments", *LONG_ROUNDS, clip, share, step=12.0, momentum=0.8, focus=focus)
     step = min(30.0, 0.01 / rho) if outputs == 1 else min(25.0, 0.004 * math.sqrt(outputs) / rho)
-    return Staged("whitened", "moments", rounds, opening, clip, share, step=step)
+    return Staged("whitened", "moments", rounds, opening, clip, share, step=step, focus=focus)
 
 
 def _slope(problem: Problem) -> float:
     """How steep the loss is at most at theta = 0."""
     return problem.loss.slope_bound(0.0)
+
+
+def edge(problem: Problem, noise: Callable[[int], float], users: int) -> float:
+    """The edge of the noise in second moments of all users' rows, over rows' energy in a direction if all had the same."""
+    columns, rounds = problem.features, SCALED_ROUNDS[0]
+    return columns * math.sqrt(2 * columns) * noise(rounds) * math.sqrt(rounds) / users
 
 
 def noise_share(problem: Objective, noise: float, users: int, rounds: int, clip: float) -> float:
@@ -167,16 +195,18 @@ def choose(
         columns, most = known.features, MOST_COLUMNS_OF_SEVERAL if kind == "several" else MOST_COLUMNS
         if columns > most and kind == "squares":
             return None, ""
-        rule = "whitened" if columns <= most else "centred"
-        size = f"{columns:,} columns, {'at most' if rule == 'whitened' else 'above'} {most}"
-        why = f'rule "{rule}", for {_KINDS[kind]} of {size}'
+        rule, size = "whitened" if columns <= most else "centred", f"{'at most' if columns <= most else 'above'} {most}"
+        if rule == "whitened" and kind == "two" and edge(known, noise, users) > LARGEST_EDGE:
+            rule, size = "scaled", "whose products noise would hide"
+        why = f'rule "{rule}", for {_KINDS[kind]} of {columns:,} columns, {size}'
     else:
         why = f'rule "{rule}", as asked'
-    if kind is None or not secret or (rule == "centred" and kind == "squares"):
-        allowed = "'plain', or what the loss has: logistic and softmax have 'centred' and 'whitened', squares 'whitened'"
+    if kind is None or not secret or rule not in _HAVE[kind]:
+        has = "two classes 'centred', 'scaled' and 'whitened', several 'centred' and 'whitened', squares 'whitened'"
+        allowed = f"'plain', or what the loss has: {has}"
         remedy = "They need secret lots, so sequential rounds with tight calibration, and no l2. 'practical' takes what there is."
         raise ArgumentError("rule", rule, allowed, remedy)
-    staged = (centred if rule == "centred" else whitened)(known, noise, users)
+    staged = {"centred": centred, "scaled": scaled, "whitened": whitened}[rule](known, noise, users)
     clip, curvature, rounds = (given[name] for name in ("clip", "curvature", "rounds"))
     if clip is not None:
         staged = replace(staged, clip=real("clip", clip, above=0, remedy="State the norm to which gradients are clipped."))
@@ -190,12 +220,15 @@ def choose(
     return staged, why
 
 
+# What openings ask, in words; and the rules that every kind has.
+ASKS = {"mean": "the mean of rows", "spread": "means and squares of columns", "moments": "second moments of rows"}
+_HAVE = {"two": ("centred", "scaled", "whitened"), "several": ("centred", "whitened"), "squares": ("whitened",)}
 _KINDS = {"two": "two classes", "several": "several classes", "squares": "least squares"}
 
 
 def asks(opening: str | None, rounds: int, blocks: int, later: int) -> str:
     """What the rounds ask, in words: those of an opening, if there is one, and those after it."""
-    what = {"mean": "the mean of rows", "moments": "second moments of rows", None: ""}[opening]
+    what = "" if opening is None else ASKS[opening]
     first = f"1 round asks for {what}" if rounds == 1 else f"{rounds} rounds ask for {what}"
     parts = "" if blocks == 1 else f" in {blocks} blocks"
     return f"{first}{parts}, {later} rounds for gradients" if opening else f"{later} rounds for gradients"

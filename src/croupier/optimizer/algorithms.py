@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..population.population import Query
 from ..problem import Problem
-from ..problem.problem import Objective, Recast
+from ..problem.problem import Objective, Recast, log_odds
 from ..validation import ArgumentError, real
 from ._gradients import Gradients, Rows, View, opening_query, unmoved
 from .phases import Phase, objective_of
@@ -177,6 +177,9 @@ def dimension_of(problem: Objective, phase: Phase) -> int:
         allowed = "the Problem of a linear model without l2 for a phase in other coordinates"
         raise ArgumentError("problem", type(problem).__name__, allowed, "Make a schedule for this problem.")
     real("phase.share", phase.share, at_least=0, below=1, remedy="Make a schedule for this problem.")
+    if phase.focus and not log_odds(problem.loss):
+        allowed = "0 except for the logistic loss of two classes"
+        raise ArgumentError("phase.focus", phase.focus, allowed, "Make a schedule for this problem.")
     return opening_query(phase.algorithm, Rows(problem, phase.share), False).dim if phase.opens else problem.dim
 
 
@@ -224,8 +227,13 @@ def _descended_in(ask: Ask, phase: Phase, rows: Rows, found: View, start: Floats
     objective = Recast(problem, coordinates, phase.plan.norm, alike=phase.algorithm == "descent")
     radius = problem.domain.norm_bound
     begin = np.zeros(problem.dim) if found.start is None else found.start
+    asked = 0
 
     def gradient(point: Floats) -> Floats:
+        nonlocal asked, objective
+        if phase.focus and asked == phase.rounds // 3:  # the first third has come near
+            objective = replace(objective, coordinates=replace(coordinates, focus=found.focus(point, phase.focus)))
+        asked += 1
         return ask(lambda theta: Gradients(objective, theta, blank), start + coordinates.weights(point))
 
     def within(point: Floats) -> Floats:

@@ -21,7 +21,7 @@ from ..validation import ArgumentError, Found, one_of, real, whole
 Floats = NDArray[np.float64]
 INTERACTIVITY = ("sequential", "full", "stream")
 # Phases that ask about rows: those after them descend in coordinates that are found from their answers.
-OPENINGS = ("mean", "moments")
+OPENINGS = ("mean", "spread", "moments")
 # AC-SA does not accelerate there if steps by which noise adds 1 to a row's score go at most this far along one person's gradient.
 SHORT_WAY = 150.0
 
@@ -35,9 +35,9 @@ class Phase:
 
     Parameters
     ----------
-    algorithm : {"descent", "acsa", "mean", "moments"}
-        What is run: an algorithm, or an opening, which asks for the mean or the second moments of rows. Later phases then
-        descend in coordinates that are found from its answers.
+    algorithm : {"descent", "acsa", "mean", "spread", "moments"}
+        What is run: an algorithm, or an opening, which asks for the mean of rows, for this and the mean squares of columns, or for
+        second moments. Later phases then descend in coordinates that are found from its answers.
     rounds : int
         Number of rounds.
     batch : int
@@ -68,6 +68,8 @@ class Phase:
         then shortened to the plan's norm for all labels alike, and descent averages the last half of its points.
     momentum : float, default 0.0
         Of descent in other coordinates: the part of the last move that is made again.
+    focus : float, default 0.0
+        Of descent for two classes: how much less people count in later rounds whose odds are far from even, from 0 to 1.
 
     Raises
     ------
@@ -98,6 +100,7 @@ class Phase:
     lots: LotsPlan | None = field(default=None, repr=False)
     share: float | None = None
     momentum: float = 0.0
+    focus: float = 0.0
 
     @property
     def opens(self) -> bool:
@@ -133,8 +136,10 @@ class Phase:
             raise ArgumentError("phase", Found(f"has {self.algorithm}, step {self.step}, damping {self.damping}"), allowed, remedy)
         remedy = "Make it with schedule()."
         real("phase.momentum", self.momentum, at_least=0, below=1, remedy=remedy)
-        if self.momentum and (self.step is None or self.share is None):
-            raise ArgumentError("phase.momentum", self.momentum, "0 except for descent in other coordinates", remedy)
+        real("phase.focus", self.focus, at_least=0, at_most=1, remedy=remedy)
+        for name in ("momentum", "focus"):
+            if getattr(self, name) and (self.step is None or self.share is None):
+                raise ArgumentError(f"phase.{name}", getattr(self, name), "0 except for descent in other coordinates", remedy)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Phase:
@@ -297,8 +302,9 @@ class Schedule(JsonText):
             values["plan"] = phase.plan.to_dict()
             if phase.share is None:
                 del values["share"]
-            if not phase.momentum:
-                del values["momentum"]
+            for name in ("momentum", "focus"):
+                if not getattr(phase, name):
+                    del values[name]
             if phase.lots is None:
                 del values["lots"]
             else:

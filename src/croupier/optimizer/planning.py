@@ -213,7 +213,7 @@ class Budget:
     rotation: bool = True  # whether gradients may be rotated, where that is shorter
     blocks: int | str = 1  # of the rotated vector, with secret lots
     transport: str = "messages"
-    thrifty: bool = False  # whether such rounds may have _ROTATED_INFLATION
+    thrifty: bool = False  # whether such rounds may have the noise of _THRIFTY
 
     def shortfall(self, batch: int) -> float:
         """The part of delta for the event that a random batch holds too few honest users."""
@@ -262,7 +262,7 @@ class Budget:
             if padded_length(self.problem.dim) > users / rounds:
                 limit = thrift.faint_inflation if self.noise_share(users, rounds) > _FAINT_RUN else thrift.long_inflation
             else:
-                limit = _NOISY_INFLATION if self.noisy(users, rounds) else _ROTATED_INFLATION
+                limit = next(limit for least, limit in _THRIFTY if self.noise_share(users, rounds) > least)
             try:
                 planned = self._plan_lots(users, rounds, opening, limit)
                 if planned.one_round.range is not None:
@@ -289,7 +289,7 @@ class Budget:
         padded, noisy = padded_length(opening.dim), self.noisy(users, rounds)
         fewest = 1 << round(math.log2(opening.rounds))
         most = min(max((1 if noisy else 2) * rounds // 3, fewest), padded // _LEAST_BLOCK)
-        usual, short = (_ROTATED_INFLATION, _NOISY_BITS) if noisy else (_OPENING_INFLATION, 0)
+        usual, short = (_THRIFTY[-1][1], _NOISY_BITS) if noisy else (_OPENING_INFLATION, 0)
         thrift = _THRIFT.get(self.transport) if self.thrifty and self.rotation else None
         if thrift is None or not thrift.blocks or not 1 < fewest <= most:
             return None
@@ -348,14 +348,16 @@ def _too_long(plan: LotsPlan, short: int) -> bool:
 
 
 Floats = NDArray[np.float64]
-RULES = ("bound", "practical", "plain", "centred", "whitened")
+RULES = ("bound", "practical", "plain", "centred", "scaled", "whitened")
 LOTS = ("auto", "secret", "open")
-# Noise over the least: usually; of rotated gradients in secret rounds, where it takes a fraction of the bits and costs a model next
-# to nothing (docs/optimizer-theory.md), if these have more users than coordinates; the same in a noisy run, whose mean gradient has
-# at least this much noise per unit of clip (of one with more coordinates than users: `_FAINT_RUN`), and whose openings may have
-# this many bits; and of openings in blocks, which have at least this many coordinates.
-_INFLATION, _ROTATED_INFLATION, _NOISY_INFLATION, _OPENING_INFLATION = 1.05, 1.6, 1.2, 2.0
-_NOISY_RUN, _FAINT_RUN, _NOISY_BITS, _LEAST_BLOCK = 0.005, rules.FAINT_RUN, 3072, 64
+# Noise over the least: usually; and of openings in blocks, which have at least so many coordinates.
+_INFLATION, _OPENING_INFLATION, _LEAST_BLOCK = 1.05, 2.0, 64
+# A run is noisy from so much noise of its mean gradient, per unit of clip, on: its openings may then have so many bits. One with
+# more coordinates than users is so from `_FAINT_RUN` on.
+_NOISY_RUN, _FAINT_RUN, _NOISY_BITS = 0.005, rules.FAINT_RUN, 3072
+# Noise over the least of rotated gradients in secret rounds that have more users than coordinates, by the noise of the run: it
+# takes a fraction of the bits and costs a model next to nothing (docs/optimizer-theory.md).
+_THRIFTY = ((0.02, 1.1), (_NOISY_RUN, 1.2), (0.002, 1.4), (-1.0, 1.6))
 
 
 class _Thrift(NamedTuple):
@@ -429,16 +431,17 @@ def schedule(
     curvature : float, optional
         That of the mean loss for which practical steps are made: less is bolder, and needs fewer rounds until it swings about the
         minimiser.
-    rule : {"bound", "practical", "plain", "centred", "whitened"}, default "bound"
+    rule : {"bound", "practical", "plain", "centred", "scaled", "whitened"}, default "bound"
         "practical" takes the steps and rounds that do well on real data instead of those with the best worst case: no bound on the
-        loss comes with it, the same guarantee of privacy does. It chooses among the other three by public facts alone, and says so
+        loss comes with it, the same guarantee of privacy does. It chooses among the other four by public facts alone, and says so
         in `why`: "plain" asks for gradients as they are; "centred" asks for the mean of rows first and descends on centred rows;
-        "whitened" asks for second moments first and descends on rows that are alike in all directions.
+        "scaled" asks for means and squares of columns and descends on columns of mean 0 and equal size; "whitened" asks for second
+        moments and descends on rows that are alike in all directions.
     max_inflation : float, optional
         Noise allowed relative to a trusted curator's, or with secret lots to the least that they allow. Default: 1.05; for
-        rotated gradients by secret lots 1.6 where a round has more users than coordinates (1.2 if noise is a large part of the
-        run's mean gradient), else 1.25 by messages (1.06 if noise leaves little of it) and 1.4 in verified sums, and by messages
-        an opening in secret blocks: a fraction of the bits.
+        rotated gradients by secret lots 1.6 where a round has more users than coordinates (1.4 to 1.1 if noise is a large part of
+        the run's mean gradient), else 1.25 by messages (1.06 if noise leaves little of it) and 1.4 in verified sums, by messages
+        openings in secret blocks: a fraction of the bits.
     neighbours : {"replace-one", "zero-out"}, default "replace-one"
         What the guarantee hides about a user.
     lots : {"auto", "secret", "open"}, default "auto"
@@ -539,7 +542,7 @@ def _staged(problem: Problem, rule: rules.Staged, budget: Budget, users: int, di
     budget, rows = replace(budget, norm=rule.clip), Rows(problem, rule.share)
     query = opening_query(rule.opening, rows, False) if rule.opening else None
     asked = None if query is None else Opening(rule.opening_rounds, query.dim, query.norm)
-    lots = budget.plan_in_blocks(users, rule.rounds, asked) if asked and rule.opening == "moments" and rule.step else None
+    lots = budget.plan_in_blocks(users, rule.rounds, asked) if asked and rule.opening != "mean" else None
     lots = lots or budget.plan_lots(users, rule.rounds, [asked] if asked else [])
     later, batch = lots.stages[-1].rounds, lots.users_in_round
     std = math.sqrt(problem.dim * (lots.noise_std / batch) ** 2 + rule.clip**2 / batch)
@@ -558,6 +561,7 @@ def _staged(problem: Problem, rule: rules.Staged, budget: Budget, users: int, di
         rounds=later,
         step=rule.step,
         momentum=rule.momentum,
+        focus=rule.focus,
         damping=damping,
         gradient_std=std,
         plan=lots.one_round,

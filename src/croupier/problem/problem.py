@@ -12,9 +12,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack, issparse
+from scipy.special import expit
 
 from ..arithmetic import ConstantBeside, LinearVectors, in_single, row_dots, row_squares, single_tells, turned_rows
 from ..validation import ArgumentError, Found, RecordError, real
+from .classification import Logistic, Weighted
 from .custom import CustomProblem, fingerprint, is_known
 from .domains import Domain, Floats
 from .loss import Loss
@@ -649,13 +651,15 @@ class Coordinates:
     A row of zeros stays one: it stands for an invalid record, whose gradient is 0.
 
     `turn` (features,): A factor for each column, or a matrix. `centre` (features,): What is taken off every row, 0 in its last
-    entry; None for nothing. `constant`: The last entry of every row; needed with a centre. ArgumentError: If the shapes do not fit,
-    an entry is not finite, or a centre comes without a constant.
+    entry; None for nothing. `constant`: The last entry of every row; needed with a centre. `focus`: Of two classes, how much less
+    people count whose odds are far from even (`focused`), from 0 for all alike to 1. ArgumentError: If the shapes do not fit, an
+    entry is not finite, or a centre comes without a constant.
     """
 
     turn: Floats
     centre: Floats | None = None
     constant: float = 0.0
+    focus: float = 0.0
 
     def __post_init__(self) -> None:
         # Single precision is precise enough, and is the same on machines whose linear algebra differs in the last bits.
@@ -672,12 +676,13 @@ class Coordinates:
             raise ArgumentError("coordinates", self.turn.shape, allowed, "Make them from released sums.")
         if self.centre is not None:
             real("constant", self.constant, above=0, remedy="Rows that are centred end with a constant.")
+        real("focus", self.focus, at_least=0, at_most=1, remedy="0 lets all people count alike.")
 
     @property
     def digest(self) -> bytes:
         """All of it as bytes, to tell questions apart."""
         centre = b"" if self.centre is None else self.centre.tobytes()
-        return self.turn.tobytes() + centre + np.float64(self.constant).tobytes()
+        return self.turn.tobytes() + centre + np.array([self.constant, self.focus][: 1 + bool(self.focus)]).tobytes()
 
     def rows(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Return what the map makes of rows, in their precision; each row's by itself, whatever rows are beside it."""
@@ -693,6 +698,21 @@ class Coordinates:
         if self.centre is not None:
             weights[:, -1] -= weights @ self.centre / self.constant
         return np.asarray(weights.reshape(theta.shape))
+
+
+def log_odds(loss: Loss) -> bool:
+    """Whether scores are the log-odds of two classes, with or without weights of these."""
+    return isinstance(loss.loss if isinstance(loss, Weighted) else loss, Logistic)
+
+
+def focused(scores: Floats, focus: float) -> Floats:
+    """How much people count of whom the model has these log-odds: 1 at even odds, 1 - focus far from them.
+
+    A factor that depends on the odds alone leaves the mean gradient 0 at the true parameters of a logistic model.
+    """
+    rare = expit(-np.abs(scores))
+    even = 4 * rare * (1 - rare)
+    return np.asarray(1 - focus * (1 - even * even))
 
 
 @dataclass(frozen=True, eq=False)
@@ -716,6 +736,8 @@ class Recast:
     def __post_init__(self) -> None:
         if self.problem.l2:
             raise ArgumentError("problem.l2", self.problem.l2, "0 in other coordinates", 'Use rule="plain".')
+        if self.coordinates.focus and not (self.alike and log_odds(self.problem.loss)):
+            raise ArgumentError("focus", self.coordinates.focus, "0 except for the logistic loss of two classes", "Leave it out.")
 
     @property
     def domain(self) -> Domain:
@@ -748,6 +770,8 @@ class Recast:
         limits = self.clip / np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny))
         scores = problem._scores(theta, rows)
         slopes = problem.loss.capped_slope(scores, targets, limits if self.alike else np.full(len(limits), np.inf))
+        if self.coordinates.focus:
+            slopes = slopes * focused(scores, self.coordinates.focus)
         slopes = slopes.reshape(len(seen), problem.loss.outputs)
         if not self.alike:
             slopes *= (limits / np.maximum(limits, np.sqrt(row_squares(slopes))))[:, np.newaxis]

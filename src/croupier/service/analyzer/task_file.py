@@ -182,7 +182,7 @@ class TaskFile:
         with blocks. Of "auto", vectors are in blocks where these make reports shorter, and clients take it.
         """
         asked = self.request.parameters.get("rule", "practical")
-        if asked in ("centred", "whitened"):
+        if asked in ("centred", "scaled", "whitened"):
             return self._planned(transport, self.blocks, stages=True)
         whole_vectors = self._planned(transport, 1 if self.blocks == "auto" else self.blocks)
         if asked == "practical" and self.blocks == 1:

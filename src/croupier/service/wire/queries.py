@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 
 from ... import problem as problems
 from ...estimator import ShuffleLinearRegression
-from ...optimizer._gradients import Gradients, RowMeans, RowMoments, Rows, opening_query
+from ...optimizer._gradients import Gradients, RowMeans, RowMoments, Rows, RowSpreads, opening_query
+from ...optimizer._rules import ASKS
 from ...optimizer.algorithms import dimension_of
 from ...optimizer.phases import Phase, Schedule, check_schedule, objective_of
 from ...population.population import Batch, Question
@@ -397,12 +398,11 @@ class StageQuery(TrainingQuery):
 
     @property
     def description(self) -> str:
-        asks = {"mean": "the mean of rows", "moments": "second moments of rows"}
-        what = asks.get(self._stage[0].algorithm, "gradients in the coordinates that earlier rounds found")
+        what = ASKS.get(self._stage[0].algorithm, "gradients in the coordinates that earlier rounds found")
         return f"{super().description}; these rounds ask for {what}"
 
     @property
-    def _opening(self) -> RowMeans | RowMoments:
+    def _opening(self) -> RowMeans | RowSpreads | RowMoments:
         phase, share = self._stage
         return opening_query(phase.algorithm, Rows(self.problem, share), self.blanks)
 
@@ -418,6 +418,8 @@ class StageQuery(TrainingQuery):
             raise WireError("a round of gradients in other coordinates that does not state them")
         if len(coordinates.turn) != features or (coordinates.centre is not None and not self.problem.constant):
             raise WireError(f"a round with coordinates of other rows than the task's, which have {features} columns")
+        if coordinates.focus not in (0.0, phase.focus):
+            raise WireError("a round that weighs people by their odds otherwise than its task does")
         return replace(self, coordinates=coordinates)
 
     def coordinates_of(self, query: Any) -> Coordinates | None:
@@ -450,20 +452,22 @@ def check_coordinates(problem: Problem, schedule: Schedule) -> None:
         )
 
 
-def coordinates_to_dict(coordinates: Coordinates) -> dict[str, str]:
-    """Return the words of coordinates: numbers in single precision, in which they are, little endian, as hex digits."""
+def coordinates_to_dict(coordinates: Coordinates) -> dict[str, Any]:
+    """Return the words of coordinates: numbers in single precision, little endian, as hex digits; and the focus."""
     parts = {"turn": coordinates.turn, "centre": coordinates.centre}
-    return {name: part.astype("<f4").tobytes().hex() for name, part in parts.items() if part is not None}
+    words = {name: part.astype("<f4").tobytes().hex() for name, part in parts.items() if part is not None}
+    return words | ({"focus": coordinates.focus} if coordinates.focus else {})
 
 
-def coordinates_from_dict(words: dict[str, str], problem: Problem) -> Coordinates:
+def coordinates_from_dict(words: dict[str, Any], problem: Problem) -> Coordinates:
     """Return the coordinates that such words state: a factor for each column of a problem's rows, or a matrix; finite."""
-    parts = {name: np.frombuffer(bytes.fromhex(text), "<f4").astype(np.float64) for name, text in words.items()}
+    texts = {name: text for name, text in words.items() if name != "focus"}
+    parts = {name: np.frombuffer(bytes.fromhex(text), "<f4").astype(np.float64) for name, text in texts.items()}
     turn, features = parts["turn"], problem.features
     if turn.size == features**2 and features > 1:
         turn = turn.reshape(features, features)
     centre = parts.get("centre")
-    return Coordinates(turn, centre, 0.0 if centre is None else problem.constant)
+    return Coordinates(turn, centre, 0.0 if centre is None else problem.constant, words.get("focus", 0.0))
 
 
 def records_to_dict(facts: Schema, request: Request) -> dict[str, Any]:

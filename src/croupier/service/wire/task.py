@@ -433,7 +433,7 @@ class TaskRound:
         return task.round_phases[self.phase - 1]
 
 
-def _coordinates(words: dict[str, str], task: Task) -> Coordinates:
+def _coordinates(words: dict[str, Any], task: Task) -> Coordinates:
     """The coordinates that a round states."""
     if not isinstance(task.query, TrainingQuery):
         raise WireError("a round with coordinates, where rows are taken as they come")
