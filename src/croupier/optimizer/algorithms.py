@@ -183,12 +183,24 @@ def dimension_of(problem: Objective, phase: Phase) -> int:
     return opening_query(phase.algorithm, Rows(problem, phase.share), False).dim if phase.opens else problem.dim
 
 
-def run_phases(ask: Ask, problem: Objective, phases: Sequence[Phase], start: Floats, blank: bool = False) -> Floats:
-    """What phases make of the start, given who answers. What a phase asks follows from public facts and earlier answers alone."""
+def run_phases(
+    ask: Ask,
+    problem: Objective,
+    phases: Sequence[Phase],
+    start: Floats,
+    blank: bool = False,
+    *,
+    done: Sequence[int] | None = None,
+) -> Floats:
+    """What phases make of the start, given who answers. What a phase asks follows from public facts and earlier answers alone.
+
+    `done` are the rounds of each phase, if some were not made: it steps as planned, and ends as if it had been planned to end there.
+    """
     theta, found = start, None
-    for phase in phases:
-        if not phase.rounds:
+    for planned, made in zip(phases, done or [phase.rounds for phase in phases], strict=True):
+        if not made:
             continue
+        phase = replace(planned, rounds=made)
         if phase.share is None:
             theta = _descended(ask, phase, problem, theta, blank)
             continue
@@ -198,7 +210,7 @@ def run_phases(ask: Ask, problem: Objective, phases: Sequence[Phase], start: Flo
             answers = [ask(lambda _, query=query: query, theta) for _ in range(phase.rounds)]  # type: ignore[misc]
             found = query.found(np.mean(answers, axis=0), *_doubt(phase))
         else:
-            theta = _descended_in(ask, phase, rows, found or unmoved(rows), theta, blank)
+            theta = _descended_in(ask, phase, rows, found or unmoved(rows), theta, blank, steady=planned.steady)
     return theta
 
 
@@ -221,7 +233,7 @@ def _descended(ask: Ask, phase: Phase, problem: Objective, theta: Floats, blank:
     return descent(gradient, problem.domain.project, theta, phase.rounds, cast(float, phase.step))
 
 
-def _descended_in(ask: Ask, phase: Phase, rows: Rows, found: View, start: Floats, blank: bool) -> Floats:
+def _descended_in(ask: Ask, phase: Phase, rows: Rows, found: View, start: Floats, blank: bool, *, steady: bool) -> Floats:
     """The same in coordinates that were found: steps are taken there, points are told in the problem's own."""
     problem, coordinates = rows.problem, found.coordinates
     objective = Recast(problem, coordinates, phase.plan.norm, alike=phase.algorithm == "descent")
@@ -240,7 +252,7 @@ def _descended_in(ask: Ask, phase: Phase, rows: Rows, found: View, start: Floats
         length = float(np.linalg.norm(point))
         return point if length <= radius else point * (radius / length)
 
-    if phase.steady:
+    if steady:
         # noise that all rounds add alike is the least for the way they go: in most directions weights forget none of it
         point = descent(gradient, within, begin, phase.rounds, 1 / cast(float, phase.damping), tail=_LAST)
     elif phase.algorithm == "acsa":

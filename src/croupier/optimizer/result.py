@@ -289,5 +289,5 @@ def replayed(problem: Objective, planned: Schedule, start: Floats, history: Sequ
             raise ValueError("the transcript does not belong to this problem and schedule: it asks about other points")
         return entry.gradient
 
-    done = tuple(replace(phase, rounds=rounds_of[number]) for number, phase in enumerate(planned.phases, start=1))
-    return run_phases(recorded, problem, done, start)
+    done = [rounds_of[number] for number in range(1, len(planned.phases) + 1)]
+    return run_phases(recorded, problem, planned.phases, start, done=done)
