@@ -87,7 +87,7 @@ def test_what_a_stand_in_cannot_be_is_refused():
 
 def test_the_blocks_of_a_round_add_up_to_the_sum_and_each_says_a_part_of_it():
     problem = Problem(CappedLogistic(), Ball(dim=55, radius=50.0), feature_norm=2**0.5, constant=1.0)
-    plan = cr.schedule(problem, 5_000, epsilon=1.0, delta=1e-6, rule="practical").phases[0].plan
+    plan = cr.schedule(problem, 5_000, epsilon=1.0, delta=1e-6, rule="whitened").phases[0].plan
     assert plan.blocks > 1
     total = np.random.default_rng(3).normal(size=plan.dim)
     asked = [SimpleNamespace(plan=plan, rotation=bytes(32), block=block) for block in range(plan.blocks)]
