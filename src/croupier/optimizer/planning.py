@@ -357,7 +357,7 @@ _INFLATION, _OPENING_INFLATION, _LEAST_BLOCK = 1.05, 2.0, 64
 _NOISY_RUN, _FAINT_RUN, _NOISY_BITS = 0.005, rules.FAINT_RUN, 3072
 # Noise over the least of rotated gradients in secret rounds that have more users than coordinates, by the noise of the run: it
 # takes a fraction of the bits and costs a model next to nothing (docs/optimizer-theory.md).
-_THRIFTY = ((0.02, 1.1), (_NOISY_RUN, 1.2), (0.002, 1.4), (-1.0, 1.6))
+_THRIFTY = ((0.02, 1.1), (_NOISY_RUN, 1.2), (0.001, 1.4), (-1.0, 1.6))
 
 
 class _Thrift(NamedTuple):
