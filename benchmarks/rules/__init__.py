@@ -1,4 +1,4 @@
-"""Which practical rule: plain, centred and whitened runs, and settings about the chosen one, on held-out training rows.
+"""Which practical rule: plain, centred, scaled and whitened runs, and settings about the chosen one, on held-out training rows.
 
 --data is a folder with `load.py`, as for `accuracy`. Every seed holds out another part of the training rows; no test row is read.
 The noise of the plans is drawn as Gaussian. For every kind of problem the setting is chosen by its mean score with each table left

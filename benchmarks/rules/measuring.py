@@ -18,8 +18,8 @@ from rich.progress import track
 
 from croupier import __version__
 from croupier.features import FourierFeatures
-from croupier.optimizer import Schedule, _gradients, phases, planning, schedule
-from croupier.optimizer._rules import Staged, centred, kind_of, whitened
+from croupier.optimizer import Schedule, _gradients, planning, schedule
+from croupier.optimizer._rules import Staged, centred, choose, kind_of, scaled, whitened
 from croupier.optimizer.planning import Budget, _staged
 from croupier.optimizer.training import run
 from croupier.problem import Ball, CappedLogistic, CappedMultinomial, Problem, Squared
@@ -77,7 +77,7 @@ class Setting(NamedTuple):
     rule: Staged | None
     plans: Mapping[str, Any] = MappingProxyType({})
     floor: float = 1.0  # of eigenvalues, over the present one
-    way: float = phases.SHORT_WAY  # that equal steps of several classes may go
+    way: float = planning.SHORT_WAY  # that equal steps of several classes may go
 
 
 # Plans of other noise and bits: noise wherever it saves bits; openings of noisy runs in fewer bits and more blocks; openings of
@@ -91,40 +91,37 @@ PLANS: dict[str, dict[str, Any]] = {
 }
 
 
-def settings(problem: Problem, noise: Callable[[int], float], users: int) -> dict[str, Setting]:
-    """The rules, and settings about the default one."""
-    found = {"plain": Setting(None)}
-    kind = kind_of(problem)
-    if kind != "squares":
-        found["centred"] = Setting(centred(problem, noise, users))
-    if problem.features > 600:
-        rule = centred(problem, noise, users)
-        changes: dict[str, dict[str, Any]] = {"clip x 2": {"clip": 2 * rule.clip}, "share 0.5": {"share": 0.5}}
-        if rule.step is None:
-            changes |= {"24 rounds": {"rounds": 24, "opening_rounds": 2}, "50 rounds": {"rounds": 50, "opening_rounds": 3}}
-            found["accelerated"] = Setting(rule, way=0.0)
-        else:
+def settings(problem: Problem, noise: Callable[[int], float], users: int) -> tuple[str, dict[str, Setting]]:
+    """The default rule's name; and the rules, and settings about the default one."""
+    kind, found = kind_of(problem), {"plain": Setting(None)}
+    rule, _ = choose(problem, users, noise, "practical", True, dict.fromkeys(("rounds", "clip", "curvature")))
+    assert rule is not None
+    rules = {"two": (centred, scaled, whitened), "several": (centred, whitened), "squares": (whitened,)}[str(kind)]
+    of_few = (scaled, whitened)  # not for many columns
+    found |= {made.__name__: Setting(made(problem, noise, users)) for made in rules if rule.name != "centred" or made not in of_few}
+    changes: dict[str, dict[str, Any]] = {"clip x 2": {"clip": 2 * rule.clip}}
+    if rule.step is None:
+        changes |= {"24 rounds": {"rounds": 24, "opening_rounds": 2}, "50 rounds": {"rounds": 50, "opening_rounds": 3}}
+        found["accelerated"] = Setting(rule, way=0.0)
+    else:
+        if kind != "squares":
             changes["clip x 2"]["step"] = rule.step / 2
-            changes |= {"step / 3": {"step": rule.step / 3}, "step x 3": {"step": 3 * rule.step}}
-            changes["no momentum"] = {"momentum": 0.0, "step": rule.step / (1 - rule.momentum)}
+        changes |= {"step / 3": {"step": rule.step / 3}, "step x 3": {"step": 3 * rule.step}}
+        if rule.momentum:
+            changes["no momentum"] = {"momentum": 0.0, "step": rule.step / (1 - rule.momentum if kind == "two" else 1)}
+    if rule.focus:
+        changes["no focus"] = {"focus": 0.0}
+    if rule.name == "centred":
+        changes["share 0.5"] = {"share": 0.5}
+        if rule.step is not None:
             changes["rounds / 4"] = {"rounds": rule.rounds // 4, "opening_rounds": rule.opening_rounds // 3, "step": 4 * rule.step}
-        found |= {name: Setting(replace(rule, **change)) for name, change in changes.items()}
-        return found | {name: Setting(rule, PLANS[name]) for name in ("never noisy", "never faint")}
-    rule = whitened(problem, noise, users)
-    step = rule.step or 1.0
-    changes = {
-        "whitened": {},
-        "step / 3": {"step": step / 3},
-        "step x 3": {"step": 3 * step},
-        "clip x 2": {"clip": 2 * rule.clip, "step": step / 2 if kind != "squares" else step},
-        "opening / 2": {"opening_rounds": rule.opening_rounds // 2},
-        "share 0.02": {"share": 0.02},
-        "share 0.25": {"share": 0.25},
-    }
-    if kind == "squares":
-        changes["no momentum"] = {"momentum": 0.0}
+    else:
+        changes |= {"opening / 2": {"opening_rounds": rule.opening_rounds // 2}}
+        changes |= {f"share {share}": {"share": share} for share in (0.02, 0.25)}
     found |= {name: Setting(replace(rule, **change)) for name, change in changes.items()}
-    return found | {name: Setting(rule, plans) for name, plans in PLANS.items()} | {"floor x 2": Setting(rule, floor=2.0)}
+    plans = ("never noisy", "never faint") if rule.name == "centred" else PLANS
+    found |= {name: Setting(rule, PLANS[name]) for name in plans}
+    return rule.name, found | ({"floor x 2": Setting(rule, floor=2.0)} if rule.name == "whitened" else {})
 
 
 def problem_of(kind: str, columns: int, y: np.ndarray) -> Problem:
@@ -154,7 +151,7 @@ def fitted(problem: Problem, setting: Setting, people: SurrogatePopulation, epsi
     floors = {name: setting.floor * getattr(_gradients, name) for name in ("_FLOOR", "_FLOOR_OF_SQUARES")}
     plans = {name: getattr(planning, name) for some in PLANS.values() for name in some} | dict(setting.plans)
     patched = mock.patch.multiple(planning, **plans), mock.patch.multiple(_gradients, **floors)
-    with patched[0], patched[1], mock.patch.object(phases, "SHORT_WAY", setting.way):
+    with patched[0], patched[1], mock.patch.object(planning, "SHORT_WAY", setting.way):
         planned = _staged(problem, rule, Budget(*kept, secret=True, thrifty=True), people.users, problem.domain.norm_bound)
         facts = {"method": rule.name, "interactivity": "sequential", "bound": None, "bound_on": "population", "why": "a benchmark"}
         return run(problem, people, Schedule(phases=planned, **facts), start=start, seed=seed).theta
@@ -171,11 +168,13 @@ def cells(kind: str, name: str, X: np.ndarray, y: np.ndarray, users: int | None,
         people = SurrogatePopulation(rows[train], y[train])
         for epsilon in EPSILONS:
             unit = Budget(problem, 1.0, epsilon, DELTA, "tight", 1.0, 1.05, "replace-one", people.users, secret=True)
+            default, tried = settings(problem, unit.lots_noise, people.users)
             found = {
                 setting: score(problem, fitted(problem, how, people, epsilon, seed), rows[test], y[test])
-                for setting, how in settings(problem, unit.lots_noise, people.users).items()
+                for setting, how in tried.items()
             }
-            yield {"kind": kind, "table": f"{name}, {people.users:,}", "epsilon": epsilon, "seed": seed, "scores": found}
+            facts = {"kind": kind, "table": f"{name}, {people.users:,}", "epsilon": epsilon, "seed": seed}
+            yield facts | {"default": default, "scores": found}
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -9,31 +9,25 @@ import numpy as np
 from ..protocol import Results, Verdict
 from ..tables import table
 
-# What the practical rule takes: the second where columns are too many for the first.
-DEFAULTS = ("whitened", "centred")
-
-
-def default_of(scores: dict[str, float]) -> str:
-    """The rule's choice on a table."""
-    return next(name for name in DEFAULTS if name in scores)
-
 
 def means(results: Results, kind: str, default: str) -> dict[str, dict[str, float]]:
-    """Mean scores over seeds and epsilons, by table and setting, of tables with this default."""
+    """Mean scores over seeds, by table with epsilon and setting, of tables with this default."""
     scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for cell in results["cells"]:
-        if cell["kind"] == kind and default_of(cell["scores"]) == default:
+        if (cell["kind"], cell["default"]) == (kind, default):
             for setting, value in cell["scores"].items():
-                scores[cell["table"]][setting].append(value)
+                scores[f"{cell['table']}, epsilon {cell['epsilon']:g}"][setting].append(value)
     return {name: {setting: float(np.mean(some)) for setting, some in found.items()} for name, found in scores.items()}
 
 
 def left_out(found: dict[str, dict[str, float]], default: str) -> list[tuple[str, str, float]]:
-    """For every table: the setting that is best on the others, and what it gains over the default on this one."""
+    """For every table: the setting that is best on other tables that have it, and what it gains over the default on this one."""
     chosen = []
     for name, own in found.items():
-        others = [scores for other, scores in found.items() if other != name]
-        best = max(own, key=lambda setting: sum(scores[setting] for scores in others)) if others else default
+        others = [scores for other, scores in found.items() if other.split(", ")[0] != name.split(", ")[0]]
+        if not others:
+            continue
+        best = max(own, key=lambda setting: float(np.mean([scores.get(setting, -np.inf) - scores[default] for scores in others])))
         chosen.append((name, best, own[best] - own[default]))
     return chosen
 
@@ -47,12 +41,12 @@ def judge(results: Results) -> list[Verdict]:
     """The default is better than the plain rule on every table, and no other choice on the rest gains a point on a table."""
     verdicts = []
     for kind in kinds(results):
-        for default in DEFAULTS:
+        for default in sorted({cell["default"] for cell in results["cells"] if cell["kind"] == kind}):
             found = means(results, kind, default)
             for name, own in found.items():
                 gain = own[default] - own["plain"]
                 verdicts.append(Verdict(f"{kind}, {name}: {default} above plain", "above 0", f"{gain:+.4f}", gain > 0))
-            for name, best, gain in left_out(found, default) if len(found) > 1 else []:
+            for name, best, gain in left_out(found, default):
                 what = f"{kind}: {best!r}, chosen without {name}, above the default there"
                 verdicts.append(Verdict(what, "at most 0.01", f"{gain:+.4f}", gain <= 0.01))
     return verdicts
@@ -65,17 +59,19 @@ def page(results: Results) -> str:
     for cell in results["cells"]:
         for setting, value in cell["scores"].items():
             grouped[cell["kind"], cell["table"], cell["epsilon"]][setting].append(value)
+    defaults = {(cell["kind"], cell["table"], cell["epsilon"]): cell["default"] for cell in results["cells"]}
     for (kind, name, epsilon), scores in grouped.items():
-        shown = ", ".join(f"{setting} {np.mean(some):.4f}" for setting, some in scores.items())
+        default = defaults[kind, name, epsilon]
+        marked = {setting: f"**{setting}**" if setting == default else setting for setting in scores}
+        shown = ", ".join(f"{marked[setting]} {np.mean(some):.4f}" for setting, some in scores.items())
         lines.append((kind, name, f"{epsilon:g}", shown))
     verdicts = [(v.what, v.limit, v.measured, {True: "yes", False: "NO", None: ""}[v.holds]) for v in judge(results)]
     return "\n".join(
         [
             "# Which practical rule\n",
             f"croupier {results['version']}; delta = 1e-6, replace-one, everybody honest. Accuracy, or R^2 of least squares, on",
-            "held-out training rows; means over seeds. Settings beside the rules change the whitened rule in one place, or the",
-            "centred one where there are more than 600 columns. The default is `whitened`, or `centred` for classes of more",
-            "columns. Plans are those of a default fit by messages; `never noisy` and `never faint` save bits wherever they can,",
+            "held-out training rows; means over seeds. Bold is the default rule; settings beside the rules change it in one place.",
+            "Plans are those of a default fit by messages; `never noisy` and `never faint` save bits wherever they can,",
             "`openings at` and `gradients at` have that much noise where a run is not noisy. Tables of many columns were measured",
             "with one seed.\n",
             table(("kind", "table, people", "epsilon", "scores"), lines, left=4),

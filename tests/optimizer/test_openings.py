@@ -12,7 +12,7 @@ import pytest
 import croupier as cr
 from croupier.optimizer import Result, StopTraining, replay, schedule
 from croupier.optimizer._gradients import TARGET_SHARE, Gradients, RowMeans, RowMoments, Rows, RowSpreads, View, unmoved
-from croupier.optimizer.algorithms import descent, run_phases
+from croupier.optimizer.algorithms import acsa, descent, run_phases, tempered
 from croupier.optimizer.phases import Phase, Schedule, check_schedule
 from croupier.optimizer.training import Adaptive, prepared_queries, run
 from croupier.population import ArrayPopulation
@@ -226,6 +226,50 @@ def test_steps_of_several_classes_accelerate_where_noise_leaves_them_a_long_way(
     assert not schedule(problem(CappedMultinomial(3)), USERS, **BUDGET, rule="plain").phases[0].steady
 
 
+def test_weights_along_which_the_loss_rises_are_cut_where_it_is_least():
+    """Of a quadratic loss whose minimiser is at half of them, twice or nowhere; each found by its own gradients, with noise."""
+    phase = several(60_000, 1.0, columns=200)[1].phases[1]
+    rng, noise = np.random.default_rng(8), phase.plan.noise_std / phase.mean_of
+    for steady in (True, False):  # AC-SA's too, with the damping of equal steps: only the first answer's part differs
+        for part, expected in ((0.5, 0.5), (2.0, 1.0), (0.0, 0.0)):
+            weights = rng.normal(size=(10, 201)) * 10
+            weights[:, -1] = 3.0
+            rest = np.hstack([weights[:, :-1], np.zeros((10, 1))])
+            # equal steps add up all answers; AC-SA the first one by what an impulse moves it
+            impulse = [np.ones(1)] + [np.zeros(1)] * (phase.rounds - 1)
+            given = iter(impulse)
+            moved = acsa(lambda _, given=given: next(given), lambda point: point, np.zeros(1), phase.rounds, phase.damping)[0]
+            first = 1 / phase.damping if steady else -moved
+            points = [rest * t / (phase.rounds - 1) for t in range(phase.rounds)]
+            answers = [0.01 * (point - part * rest) + rng.normal(scale=noise, size=rest.shape) for point in points]
+            answers[0] -= rest * first * noise**2 * 2000 / np.sum(rest**2)  # its own noise is in the weights
+            seen = [(point.ravel(), answer.ravel()) for point, answer in zip(points, answers, strict=True)]
+            found = tempered(weights, phase, seen, steady=steady)
+            np.testing.assert_array_equal(found[:, -1], weights[:, -1])
+            assert float(np.median(found[:, :-1] / weights[:, :-1])) == pytest.approx(expected, abs=0.06)
+
+
+def test_several_classes_that_columns_say_nothing_about_are_answered_by_a_constant():
+    rng = np.random.default_rng(9)
+    rows = rng.normal(size=(20_000, 130))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    labels = rng.choice(4, size=20_000, p=[0.45, 0.3, 0.15, 0.1])
+    model = cr.ShuffleLogisticRegression(epsilon=1.0, delta=1e-6, classes=range(4), feature_norm=1.0, random_state=4)
+    model.fit(rows, labels)
+    assert 'rule "centred"' in model.schedule_.why
+    assert not model.coef_.any()
+    assert np.all(model.predict(rows) == 0)
+
+
+def test_a_curvature_is_refused_where_steps_would_not_depend_on_it():
+    wide, planned = several(60_000, 1.0, columns=200)
+    assert planned.phases[1].steady
+    with pytest.raises(ArgumentError, match=r"curvature = 0\.2 .* left out with rule='centred'\. .* follow from its noise"):
+        schedule(wide, 60_000, epsilon=1.0, delta=1e-6, rule="centred", curvature=0.2)
+    with pytest.raises(ArgumentError, match=r"curvature = 0\.2 .* left out with rule='scaled'"):
+        schedule(problem(CappedLogistic()), USERS, **BUDGET, rule="scaled", curvature=0.2)
+
+
 def test_a_mean_that_is_all_noise_moves_nothing():
     rows = Rows(problem(Squared()), 0.2)
     assert not RowMeans(rows).found(RNG.normal(size=5) * 0.01, 0.1).coordinates.centre.any()
@@ -308,6 +352,7 @@ def test_later_rounds_ask_by_odds_except_where_even_odds_are_rare(share, focus):
     opening, descent = planned.phases
     people = Noted(X, labels)
     changed = dataclasses.replace(planned, phases=(opening, dataclasses.replace(descent, focus=0.75)))
+    assert "even odds" not in planned.why
     result = run(asked, people, changed, start=np.zeros(6), seed=5)
     first = descent.rounds // 3
     assert people.seen == [0.0] * first + [focus] * (descent.rounds - first)

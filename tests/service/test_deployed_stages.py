@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -641,6 +642,11 @@ def test_rules_whose_coordinates_are_too_long_are_refused_or_not_taken(tmp_path)
     (tmp_path / "task.toml").write_text(f'{text}\nrule = "whitened"')
     with pytest.raises(ArgumentError, match=r"must be 'plain' for over 353 columns"):
         TaskFile.load(tmp_path / "task.toml").task()
+    wide = losses.Problem(losses.CappedLogistic(), losses.Ball(dim=125_001, radius=50.0), feature_norm=2**0.5, constant=1.0)
+    phases = [SimpleNamespace(algorithm="spread", share=0.1), SimpleNamespace(algorithm="descent", share=0.1)]
+    with pytest.raises(ArgumentError, match=r"'scaled' .* must be 'plain' for over 125000 columns"):
+        queries.check_coordinates(wide, SimpleNamespace(phases=phases))
+    queries.check_coordinates(replace(wide, domain=losses.Ball(dim=125_000, radius=50.0)), SimpleNamespace(phases=phases))
 
 
 # --- many tasks in one service, from files to models

@@ -154,7 +154,10 @@ export function stageVector(problem: Problem, stage: Stage, theta: Float64Array,
     return scaledDown(scaled.slice(0, stageDim(problem, stage)).map((entry) => entry / back), 1);
   }
   if (stage.algorithm === "spread") {
-    return Float64Array.of(...scaled.map((entry) => Math.sqrt(MEAN_SHARE) * entry), ...scaled.map((entry) => Math.sqrt(1 - MEAN_SHARE) * entry * entry));
+    return Float64Array.from({ length: 2 * features }, (_, place) => {
+      const entry = scaled[place % features];
+      return place < features ? Math.sqrt(MEAN_SHARE) * entry : Math.sqrt(1 - MEAN_SHARE) * entry * entry;
+    });
   }
   let sent = scaled;
   if (loss.targetBound !== undefined) {

@@ -246,7 +246,7 @@ function requireStage({ algorithm, share, focus, lots, smoothing }: Phase, probl
   if (problem === null || problem.l2 > 0 || share === null) throw new WireError("a task with stages that is not about a linear model without l2");
   if (lots === null || smoothing !== null) throw new WireError("a task with stages in open rounds, or of a smoothed loss");
   if (focus > 0 && problem.loss.logOdds !== true) throw new WireError("a phase with focus whose scores are not log-odds of two classes");
-  if (algorithm === "moments" && 8 * problem.features ** 2 > MOST_CHARACTERS) throw new WireError("a task whose rounds cannot state their coordinates");
+  if (8 * problem.features ** (algorithm === "moments" ? 2 : 1) > MOST_CHARACTERS) throw new WireError("a task whose rounds cannot state their coordinates");
 }
 
 /** Refuse a plan that counts on a smaller range than the question's own code keeps, or asks anybody twice. */

@@ -166,9 +166,9 @@ class View:
 
     def focus(self, theta: Floats, focus: float) -> float:
         """`focus` where odds are so near to even at theta that people still count on average, if scores are normal; else 0."""
-        if self.moments is None or self.mean is None:
+        if self.moments is None:
             return 0.0
-        middle = float(theta @ self.mean)
+        middle = 0.0 if self.mean is None else float(theta @ self.mean)
         spread = math.sqrt(max(float(theta @ self.moments @ theta) - middle**2, 0.0))
         points, weights = np.polynomial.hermite_e.hermegauss(_POINTS)
         even = float(weights @ focused(middle + spread * points, 1.0)) / math.sqrt(2 * math.pi)
@@ -202,7 +202,8 @@ class RowMeans(Query):
         scale = 1 / math.sqrt(max(1 - float(mean @ centre), _LEAST_SPREAD))
         back = math.sqrt(1 - self.rows.share) / factors[:-1]  # from rows at most 1 long to the problem's
         turn = np.append(factors[:-1] * scale, factors[-1])
-        return View(Coordinates(turn, np.append(centre * back, 0.0), self.rows.problem.constant))
+        left = np.append(np.zeros(self.dim), math.sqrt(self.rows.share))  # of rows without their mean: the constant
+        return View(Coordinates(turn, np.append(centre * back, 0.0), self.rows.problem.constant), mean=left)
 
 
 @dataclass(frozen=True)

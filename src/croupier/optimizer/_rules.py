@@ -39,7 +39,7 @@ _LEAST_BATCH = 4
 NOISY_SQUARES, QUIET_SQUARES, QUIET_CLASSES, QUIETEST = 0.004, 0.0005, 0.0002, 0.0001
 # Two classes: the edge of the noise that all rounds of a run would leave in second moments, over rows' energy in one of so many
 # equal directions, above which columns' own sizes do better; and how much less people count whose odds are far from even.
-LARGEST_EDGE, FOCUS = 0.25, 0.75
+LARGEST_EDGE, FOCUS = 1.0, 0.5
 # Fewer rounds are not shared out between an opening and descent unless that is asked for.
 LEAST_ROUNDS = 4
 
@@ -188,7 +188,8 @@ def choose(
     """
     # a problem of one's own may have other gradients: stages would not ask for them
     kind, known = kind_of(problem) if type(problem) is Problem else None, cast(Problem, problem)
-    if rule == "practical":
+    practical = rule == "practical"
+    if practical:
         asked = any(given[name] is not None for name in ("clip", "curvature")) or (given["rounds"] or LEAST_ROUNDS) < LEAST_ROUNDS
         if kind is None or not secret or users < LEAST_ROUNDS * _LEAST_BATCH or asked:
             return None, ""
@@ -207,6 +208,8 @@ def choose(
         remedy = "They need secret lots, so sequential rounds with tight calibration, and no l2. 'practical' takes what there is."
         raise ArgumentError("rule", rule, allowed, remedy)
     staged = {"centred": centred, "scaled": scaled, "whitened": whitened}[rule](known, noise, users)
+    if not practical:
+        staged = replace(staged, focus=0.0)
     clip, curvature, rounds = (given[name] for name in ("clip", "curvature", "rounds"))
     if clip is not None:
         staged = replace(staged, clip=real("clip", clip, above=0, remedy="State the norm to which gradients are clipped."))
@@ -226,9 +229,11 @@ _HAVE = {"two": ("centred", "scaled", "whitened"), "several": ("centred", "white
 _KINDS = {"two": "two classes", "several": "several classes", "squares": "least squares"}
 
 
-def asks(opening: str | None, rounds: int, blocks: int, later: int) -> str:
+def asks(opening: str | None, rounds: int, blocks: int, later: int, focus: float) -> str:
     """What the rounds ask, in words: those of an opening, if there is one, and those after it."""
-    what = "" if opening is None else ASKS[opening]
-    first = f"1 round asks for {what}" if rounds == 1 else f"{rounds} rounds ask for {what}"
-    parts = "" if blocks == 1 else f" in {blocks} blocks"
-    return f"{first}{parts}, {later} rounds for gradients" if opening else f"{later} rounds for gradients"
+    gradients = ("1 round" if later == 1 else f"{later} rounds") + " for gradients"
+    gradients += ", in which people with even odds may count most" if focus else ""
+    if opening is None:
+        return gradients
+    first = f"1 round asks for {ASKS[opening]}" if rounds == 1 else f"{rounds} rounds ask for {ASKS[opening]}"
+    return f"{first}{'' if blocks == 1 else f' in {blocks} blocks'}, {gradients}"

@@ -163,6 +163,8 @@ _LAST = 0.1
 # The curvature of several classes' mean loss, relative to that of equal classes at theta = 0; and how much of the way the classes'
 # shares are taken to have come at least.
 _CURVED, _LEAST_REACHED = 0.6, 0.7
+# Standard errors by which the loss has to rise along weights for these to be drawn towards 0.
+_SURELY = 2.5
 
 # The answerer: from the query about a point, and this point, to the private mean that comes back in the schedule's next round.
 # The point holds what of the query follows from earlier answers, so that a resumed run asks about the very same.
@@ -194,7 +196,7 @@ def run_phases(
 ) -> Floats:
     """What phases make of the start, given who answers. What a phase asks follows from public facts and earlier answers alone.
 
-    `done` are the rounds of each phase, if some were not made: it steps as planned, and ends as if it had been planned to end there.
+    `done` are the rounds of each phase, if some were not made: it steps as planned, and ends as if planned to end there.
     """
     theta, found = start, None
     for planned, made in zip(phases, done or [phase.rounds for phase in phases], strict=True):
@@ -239,14 +241,15 @@ def _descended_in(ask: Ask, phase: Phase, rows: Rows, found: View, start: Floats
     objective = Recast(problem, coordinates, phase.plan.norm, alike=phase.algorithm == "descent")
     radius = problem.domain.norm_bound
     begin = np.zeros(problem.dim) if found.start is None else found.start
-    asked = 0
+    seen: list[tuple[Floats, Floats]] = []
 
     def gradient(point: Floats) -> Floats:
-        nonlocal asked, objective
-        if phase.focus and asked == phase.rounds // 3:  # the first third has come near
+        nonlocal objective
+        if phase.focus and len(seen) == phase.rounds // 3:  # the first third has come near
             objective = replace(objective, coordinates=replace(coordinates, focus=found.focus(point, phase.focus)))
-        asked += 1
-        return ask(lambda theta: Gradients(objective, theta, blank), start + coordinates.weights(point))
+        answer = ask(lambda theta: Gradients(objective, theta, blank), start + coordinates.weights(point))
+        seen.append((point, answer))
+        return answer
 
     def within(point: Floats) -> Floats:
         length = float(np.linalg.norm(point))
@@ -263,6 +266,8 @@ def _descended_in(ask: Ask, phase: Phase, rows: Rows, found: View, start: Floats
         point = descent(gradient, lambda point: point, begin, phase.rounds, step, tail=0.5, **how)
         if problem.loss.outputs > 1 and found.middle is not None:
             point = settled(point.reshape(problem.loss.outputs, -1), phase, found.middle, step).ravel()
+    if problem.loss.outputs > 1 and found.mean is not None and phase.algorithm == "acsa":
+        point = tempered(point.reshape(problem.loss.outputs, -1), phase, seen, steady=steady).ravel()
     return problem.domain.project(start + coordinates.weights(point))
 
 
@@ -286,3 +291,32 @@ def settled(points: Floats, phase: Phase, middle: Floats, step: float) -> Floats
     energy = float(np.sum(rest**2))
     kept = 1 - noise * float(np.sum(weights**2)) / energy if energy else 0.0
     return shares / max(reached, _LEAST_REACHED) + min(1.0, max(0.0, kept / reached)) * rest
+
+
+def tempered(points: Floats, phase: Phase, seen: Sequence[tuple[Floats, Floats]], *, steady: bool) -> Floats:
+    """Weights of several classes, one row each, drawn towards 0, except for the constant's, where the loss rises along them.
+
+    The slope of the mean loss along the ray from 0 to the weights is told at 0 by the first gradient, and further on by those of
+    the last quarter of the rounds, whose noise is independent of where they are asked. Where the loss surely rises there, the ray
+    is cut where a slope that is linear in between is 0. All of it follows from the released answers.
+    """
+    rest, noise, later = points.copy(), phase.plan.noise_std / phase.mean_of, seen[len(seen) * 3 // 4 :]
+    rest[:, -1] = 0
+    ray, reach = rest.ravel(), float(np.sum(rest**2))
+    there = sum(float(point @ ray) for point, _ in later) / len(later) / max(reach, 1e-300)  # of the way, on average
+    rises = [float(np.sum((point * gradient).reshape(points.shape)[:, :-1])) for point, gradient in later]
+    if there <= 0 or sum(rises) <= _SURELY * noise * there * math.sqrt(reach * len(later)):
+        return points
+    end = sum(rises) / len(rises) / there
+    # the first answer's own noise is in the weights, with this factor
+    first = 1 / cast(float, phase.damping) if steady else -_response(phase)
+    begin = float(ray @ seen[0][1]) + first * noise**2 * (rest.size - len(rest))
+    kept = min(1.0, there * begin / (begin - end)) if begin < 0 else 0.0
+    return points - (1 - kept) * rest
+
+
+def _response(phase: Phase) -> float:
+    """By how much AC-SA's last aggregate moves per unit of the first gradient."""
+    gradients = iter([1.0])
+    start, damping = np.zeros(1), cast(float, phase.damping)
+    return float(acsa(lambda theta: np.full(1, next(gradients, 0.0)), lambda theta: theta, start, phase.rounds, damping)[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,8 +22,6 @@ Floats = NDArray[np.float64]
 INTERACTIVITY = ("sequential", "full", "stream")
 # Phases that ask about rows: those after them descend in coordinates that are found from their answers.
 OPENINGS = ("mean", "spread", "moments")
-# AC-SA does not accelerate there if steps by which noise adds 1 to a row's score go at most this far along one person's gradient.
-SHORT_WAY = 150.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,8 +122,8 @@ class Phase:
 
     @property
     def steady(self) -> bool:
-        """Whether AC-SA takes equal steps in coordinates that were found, from its last point: noise bounds them, not curvature."""
-        return self.algorithm == "acsa" and self.share is not None and self.plan.norm < SHORT_WAY * self.score_noise
+        """Whether AC-SA takes equal steps in coordinates that were found, from its last point: by these noise adds 1 to a score."""
+        return self.algorithm == "acsa" and self.share is not None and math.isclose(cast(float, self.damping), self.score_noise)
 
     def __post_init__(self) -> None:
         steps = {"acsa": (False, True), "descent": (True, False)} | dict.fromkeys(OPENINGS, (False, False))

@@ -350,6 +350,8 @@ def _too_long(plan: LotsPlan, short: int) -> bool:
 Floats = NDArray[np.float64]
 RULES = ("bound", "practical", "plain", "centred", "scaled", "whitened")
 LOTS = ("auto", "secret", "open")
+# AC-SA does not accelerate if steps by which noise adds 1 to a row's score go at most this far along one person's gradient.
+SHORT_WAY = 150.0
 # Noise over the least: usually; and of openings in blocks, which have at least so many coordinates.
 _INFLATION, _OPENING_INFLATION, _LEAST_BLOCK = 1.05, 2.0, 64
 # A run is noisy from so much noise of its mean gradient, per unit of clip, on: its openings may then have so many bits. One with
@@ -510,8 +512,11 @@ def schedule(
         staged, reason = rules.choose(problem, users, unit.lots_noise, rule, secret and automatic, given)
     if staged is not None:
         phases = _staged(cast(Problem, problem), staged, budget, users, distance)
+        if curvature is not None and (staged.step is not None or phases[-1].steady):
+            remedy = "Leave it out, or take rule='plain': the steps of this run follow from its noise."
+            raise ArgumentError("curvature", curvature, f"left out with rule={staged.name!r}", remedy)
         first, last = phases[0], phases[-1]
-        asks = rules.asks(staged.opening, first.rounds, first.plan.blocks, last.rounds)
+        asks = rules.asks(staged.opening, first.rounds, first.plan.blocks, last.rounds, last.focus)
         method, why = "acsa" if staged.step is None else "descent", f"{reason}: {asks}"
     elif method.startswith("phased"):
         inner = inner_method(problem, method, interactivity)
@@ -568,7 +573,7 @@ def _staged(problem: Problem, rule: rules.Staged, budget: Budget, users: int, di
         share=rule.share,
         **common,
     )
-    if descent.steady:  # over all rounds noise adds about 1 to every score
+    if rule.step is None and rule.clip < SHORT_WAY * descent.score_noise:
         descent = replace(descent, damping=descent.score_noise)
     if query is None:
         return (descent,)

@@ -456,7 +456,9 @@ def _convolved(law: Floats, times: int) -> Floats:
 
 
 def _power(values: NDArray[Number], exponent: int) -> NDArray[Number]:
-    """Powers by squaring: `exponent` - 1 products in the expanded tree, each within sqrt 5 units. Above 0."""
+    """Powers by squaring: `exponent` - 1 products in the expanded tree, each within sqrt 5 units."""
+    if not exponent:
+        return np.ones_like(values)
     result: NDArray[Number] | None = None
     while exponent:
         if exponent & 1:

@@ -681,8 +681,9 @@ class Coordinates:
     @property
     def digest(self) -> bytes:
         """All of it as bytes, to tell questions apart."""
-        centre = b"" if self.centre is None else self.centre.tobytes()
-        return self.turn.tobytes() + centre + np.array([self.constant, self.focus][: 1 + bool(self.focus)]).tobytes()
+        parts = [self.turn.tobytes(), b"" if self.centre is None else self.centre.tobytes()]
+        numbers = [self.constant, self.focus][: 1 + bool(self.focus)]
+        return b"".join([len(part).to_bytes(8, "little") + part for part in parts] + [np.array(numbers).tobytes()])
 
     def rows(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Return what the map makes of rows, in their precision; each row's by itself, whatever rows are beside it."""

@@ -445,11 +445,13 @@ class StageQuery(TrainingQuery):
 
 def check_coordinates(problem: Problem, schedule: Schedule) -> None:
     """Refuse rounds whose coordinates a document could not state."""
-    if any(phase.algorithm == "moments" for phase in schedule.phases) and 8 * problem.features**2 > _MOST_CHARACTERS:
-        most = math.isqrt(_MOST_CHARACTERS // 8)
-        raise ArgumentError(
-            "rule", "whitened", f"'plain' for over {most} columns in a deployed task", "Leave it out, or change it."
-        )
+    asks = [phase.algorithm for phase in schedule.phases]
+    if "moments" in asks:
+        rule, most = "whitened", math.isqrt(_MOST_CHARACTERS // 8)
+    else:
+        rule, most = "scaled" if "spread" in asks else "centred", _MOST_CHARACTERS // 8
+    if schedule.phases[-1].share is not None and problem.features > most:
+        raise ArgumentError("rule", rule, f"'plain' for over {most} columns in a deployed task", "Leave it out, or change it.")
 
 
 def coordinates_to_dict(coordinates: Coordinates) -> dict[str, Any]:
