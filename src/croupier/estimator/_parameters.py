@@ -91,7 +91,8 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
         '"practical" takes what does well on most data, and has no bound on the loss; "bound" takes steps with the best bound. The '
         'guarantee of privacy is the same. "practical" chooses by public facts among "whitened", whose first rounds ask for second '
         'moments of rows, "scaled", whose first rounds ask for means and squares of columns, "centred", for the mean of rows, and '
-        '"plain", which asks for gradients alone; `explain()` says which it took.',
+        '"plain", which asks for gradients alone; `explain()` says which it took. Of two classes in quiet runs it also lets people '
+        'with even odds count most; "whitened", asked for by name, does not.',
     ),
     "rounds": ("int", "How many rounds; default: chosen by the rule."),
     "clip": (

@@ -152,10 +152,10 @@ class ShuffleLogisticRegression(LinearClassifier):
         alike = "" if len(self.classes_) == 2 else ", up to what is added to all classes alike"
         shrunk = "; l2 draws them towards 0" if self.l2 else ""
         text = "If labels follow a logistic model, coefficients and intercept estimate its parameters (log-odds per unit of a "
-        return [
-            f"{text}feature, for rows within the declared norm){alike}{shrunk}. They have no error bars; those of a logit do.",
-            *self._chosen_rule(),
-        ]
+        focused = "If not, probabilities far from even may be too bold: people with even odds counted most, which gains accuracy. "
+        focus = f' {focused}rule="whitened" lets all count alike.' if any(phase.focus for phase in self.schedule_.phases) else ""
+        text += f"feature, for rows within the declared norm){alike}{shrunk}. They have no error bars; those of a logit do.{focus}"
+        return [text, *self._chosen_rule()]
 
     def _clips(self) -> bool:
         """Whether gradients of the trained model's loss can be longer than what they were clipped to."""

@@ -438,7 +438,8 @@ def schedule(
         loss comes with it, the same guarantee of privacy does. It chooses among the other four by public facts alone, and says so
         in `why`: "plain" asks for gradients as they are; "centred" asks for the mean of rows first and descends on centred rows;
         "scaled" asks for means and squares of columns and descends on columns of mean 0 and equal size; "whitened" asks for second
-        moments and descends on rows that are alike in all directions.
+        moments and descends on rows that are alike in all directions. Where "practical" takes "whitened" for two classes and little
+        noise, people with even odds count most in later rounds.
     max_inflation : float, optional
         Noise allowed relative to a trusted curator's, or with secret lots to the least that they allow. Default: 1.05; for
         rotated gradients by secret lots 1.6 where a round has more users than coordinates (1.4 to 1.1 if noise is a large part of
