@@ -32,11 +32,21 @@ def survey(users=18_000):
     return np.hstack(columns) / np.sqrt(12), np.clip(np.round(score), 0, 10).astype(int)
 
 
+def tasters(users=18_000):
+    """Eleven skewed columns that hang together, in stated ranges, and a mark from 3 to 9, of which the ends are rare."""
+    rng = np.random.default_rng(42)
+    X = np.exp(0.25 * (rng.normal(size=(users, 4)) @ rng.normal(size=(4, 11)) + rng.normal(size=(users, 11))))
+    logs = np.log(X) / np.log(X).std(axis=0)
+    marks = np.round(5.9 + (logs - logs.mean(axis=0)) @ rng.normal(size=11) * 0.17 + 0.75 * rng.normal(size=users))
+    return np.clip(2 * X / 6 - 1, -1, 1) / np.sqrt(11), np.clip(marks, 3, 9).astype(int)
+
+
 @pytest.mark.parametrize(
     ("table", "epsilon"),
     [
         (eight_classes, 1.0),
         (survey, 1.0),
+        (tasters, 1.0),
         *(pytest.param(table, 10.0, marks=pytest.mark.slow) for table in (eight_classes, survey)),
     ],
 )

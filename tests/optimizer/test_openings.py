@@ -8,11 +8,12 @@ import math
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 import croupier as cr
 from croupier.optimizer import Result, StopTraining, replay, schedule
 from croupier.optimizer._gradients import TARGET_SHARE, Gradients, RowMeans, RowMoments, Rows, RowSpreads, View, unmoved
-from croupier.optimizer.algorithms import acsa, descent, run_phases, tempered
+from croupier.optimizer.algorithms import acsa, balanced, descent, run_phases, tempered
 from croupier.optimizer.phases import Phase, Schedule, check_schedule
 from croupier.optimizer.training import Adaptive, prepared_queries, run
 from croupier.population import ArrayPopulation
@@ -247,6 +248,36 @@ def test_weights_along_which_the_loss_rises_are_cut_where_it_is_least():
             found = tempered(weights, phase, seen, steady=steady)
             np.testing.assert_array_equal(found[:, -1], weights[:, -1])
             assert float(np.median(found[:, :-1] / weights[:, :-1])) == pytest.approx(expected, abs=0.06)
+
+
+def test_classes_become_as_likely_as_they_are_frequent():
+    """From gradients of a path that is still far from rare classes; averages by another sample of the rows, within 1.5 points."""
+    rng, classes, shares = np.random.default_rng(4), 4, np.array([0.6, 0.3, 0.09, 0.01])
+    mean, root = np.array([0.3, 0.0, 0.8]), 0.3 * rng.normal(size=(3, 3))
+    moments = root @ root.T + np.outer(mean, mean)
+    middle = mean / np.linalg.norm(mean)
+    view = View(Coordinates(np.ones(3)), middle=middle, moments=moments, mean=mean)
+    rows = mean + rng.normal(size=(200_000, 3)) @ root.T
+    phase = schedule(CASES["centred"][0], 20_000, **BUDGET, rule="whitened").phases[1]
+    noise, rest = phase.plan.noise_std / phase.mean_of, rng.normal(size=(classes, 3))
+    rest -= np.outer(rest @ middle, middle)
+
+    def likely(weights):
+        return softmax(rows @ weights.T, axis=1).mean(axis=0)
+
+    path = [t / 40 * (rest + np.outer(0.4 * np.log(shares), middle)) for t in range(40)]
+    for factor, found_out in ((20 * noise, True), (0.0, False)):
+        seen = []
+        for weights in path:
+            pull = factor * (likely(weights) - shares) + rng.normal(scale=noise / 10, size=classes)
+            seen.append((weights.ravel(), (np.outer(pull, middle) + 0.1 * rest).ravel()))
+        ended = balanced(path[-1], phase, view, seen)
+        assert np.array_equal(ended, path[-1]) == (not found_out)
+        across = np.eye(3) - np.outer(middle, middle)
+        np.testing.assert_allclose(ended @ across, path[-1] @ across, atol=1e-9)  # moved along the mean row alone
+    ended = balanced(path[-1], phase, view, [(w.ravel(), np.outer(likely(w) - shares, middle).ravel()) for w in path])
+    assert np.abs(likely(path[-1]) - shares).max() > 0.05
+    np.testing.assert_allclose(likely(ended), shares, atol=0.015)
 
 
 def test_several_classes_that_columns_say_nothing_about_are_answered_by_a_constant():

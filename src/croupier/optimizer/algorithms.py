@@ -13,6 +13,7 @@ from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from ..population.population import Query
 from ..problem import Problem
@@ -163,6 +164,8 @@ _LAST = 0.1
 # The curvature of several classes' mean loss, relative to that of equal classes at theta = 0; and how much of the way the classes'
 # shares are taken to have come at least.
 _CURVED, _LEAST_REACHED = 0.6, 0.7
+# Normal rows, steps, and standard errors by which gradients have to follow what is likely, for classes to be as likely as frequent.
+_DRAWN, _BALANCINGS, _SURELY_BALANCED = 1024, 20, 4.0
 # Standard errors by which the loss has to rise along weights for these to be drawn towards 0.
 _SURELY = 2.5
 
@@ -265,7 +268,8 @@ def _descended_in(ask: Ask, phase: Phase, rows: Rows, found: View, start: Floats
         how = {"momentum": phase.momentum, "noise": phase.gradient_std}
         point = descent(gradient, lambda point: point, begin, phase.rounds, step, tail=0.5, **how)
         if problem.loss.outputs > 1 and found.middle is not None:
-            point = settled(point.reshape(problem.loss.outputs, -1), phase, found.middle, step).ravel()
+            point = settled(point.reshape(problem.loss.outputs, -1), phase, found.middle, step)
+            point = balanced(point, phase, found, seen).ravel()
     if problem.loss.outputs > 1 and found.mean is not None and phase.algorithm == "acsa":
         point = tempered(point.reshape(problem.loss.outputs, -1), phase, seen, steady=steady).ravel()
     return problem.domain.project(start + coordinates.weights(point))
@@ -291,6 +295,37 @@ def settled(points: Floats, phase: Phase, middle: Floats, step: float) -> Floats
     energy = float(np.sum(rest**2))
     kept = 1 - noise * float(np.sum(weights**2)) / energy if energy else 0.0
     return shares / max(reached, _LEAST_REACHED) + min(1.0, max(0.0, kept / reached)) * rest
+
+
+def balanced(points: Floats, phase: Phase, found: View, seen: Sequence[tuple[Floats, Floats]]) -> Floats:
+    """Weights of several classes, one row each, moved along the mean row until a class is as likely on average as it is frequent.
+
+    Along the mean row a gradient says how much more likely a class is, on average, than frequent, times a factor that shortening
+    leaves: a regression over the rounds finds it, and so the frequencies. Averages are those over normal rows with the moments that
+    were found. Rare classes would take descent many rounds more. All of it follows from the released answers.
+    """
+    mean, moments, middle = found.mean, found.moments, found.middle
+    if mean is None or moments is None or middle is None:
+        return points
+    values, vectors = np.linalg.eigh(moments - np.outer(mean, mean))
+    half = np.random.default_rng(0).normal(size=(_DRAWN // 2, len(mean))) @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    rows = np.vstack([mean + half, mean - half])
+
+    def average(weights: Floats) -> Floats:
+        return np.asarray(softmax(rows @ weights.reshape(points.shape).T, axis=1).mean(axis=0))
+
+    likely = np.array([average(point) for point, _ in seen])
+    pulls = np.array([gradient.reshape(points.shape) @ middle for _, gradient in seen])
+    moved, later = likely - likely.mean(axis=0), len(seen) // 2
+    spread, noise = float(np.linalg.norm(moved)), phase.plan.noise_std / phase.mean_of
+    if float(np.sum(moved * pulls)) <= _SURELY_BALANCED * noise * spread:
+        return points
+    factor = float(np.sum(moved * pulls)) / spread**2
+    least = max(noise / (factor * math.sqrt(len(seen) - later)), 1 / phase.users)
+    frequent = np.maximum(likely[later:].mean(axis=0) - pulls[later:].mean(axis=0) / factor, least)
+    for _ in range(_BALANCINGS):
+        points = points + np.outer(np.log(frequent / frequent.sum() / average(points)), middle) / float(np.linalg.norm(mean))
+    return points
 
 
 def tempered(points: Floats, phase: Phase, seen: Sequence[tuple[Floats, Floats]], *, steady: bool) -> Floats:
