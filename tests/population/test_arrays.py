@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from decimal import Decimal
 
 import numpy as np
@@ -143,6 +144,19 @@ def test_a_missing_whole_number_in_an_arrow_column_changes_no_other():
         ArrayPopulation(np.zeros((1000, 1)), groups=pa.array([*names[:-1], last]), invalid="blank") for last in (names[-1], None)
     ]
     assert [population.users for population in people] == [1000, 999]
+
+
+def test_some_rows_of_a_view_are_taken_without_a_copy_of_all():
+    """`X[:, :-1]` is what people fit: a copy of it for every round took four fifths of the time."""
+    table = np.random.default_rng(0).normal(size=(100_000, 5))
+    some = np.array([5, 99_999, 17])
+    for rows in (table[:, :-1], np.asfortranarray(table)):
+        beside = ConstantBeside(rows, 0.25)
+        tracemalloc.start()
+        taken = beside[some].toarray()
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+        tracemalloc.stop()
+        assert np.array_equal(taken, np.column_stack([rows[some], np.full(3, 0.25)]))
 
 
 @pytest.mark.parametrize("groups", [None, np.arange(500) % 60])
