@@ -310,7 +310,7 @@ def test_a_mean_that_is_all_noise_moves_nothing():
 
 
 def test_shortened_gradients_leave_classes_as_likely_as_they_are_frequent():
-    """Where columns say nothing, constants pull nowhere at the classes' shares, however rare; no gradient is longer than the clip."""
+    """Where columns say nothing, constants pull nowhere at the shares, however rare; no gradient is longer than the clip."""
     shares, counts = np.array([0.93, 0.06, 0.01]), np.array([1.0, 0.5, 0.2])
     for loss, odds in ((CappedMultinomial(3), shares), (Weighted(CappedMultinomial(3), tuple(counts)), counts * shares)):
         rows = Rows(problem(loss), 0.05)

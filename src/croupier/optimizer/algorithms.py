@@ -319,7 +319,9 @@ def balanced(
     def average(weights: Floats) -> Floats:
         chances = softmax(rows @ weights.reshape(points.shape).T, axis=1)
         # a row's people count 1 / sum(chances / counts) on average, if the chances are those of the weighted loss
-        return np.asarray((chances if counts is None else chances / (chances @ (1 / np.asarray(counts)))[:, np.newaxis]).mean(axis=0))
+        return np.asarray(
+            (chances if counts is None else chances / (chances @ (1 / np.asarray(counts)))[:, np.newaxis]).mean(axis=0)
+        )
 
     likely = np.array([average(point) for point, _ in seen])
     pulls = np.array([gradient.reshape(points.shape) @ middle for _, gradient in seen])
