@@ -88,7 +88,8 @@ def less_spread(monkeypatch, part):
 
     def squeezed(random, trials, p, size):
         mean = int(trials * p)
-        return mean + (drawn(random, trials, p, size) - mean) // part
+        away = drawn(random, trials, p, size) - mean
+        return mean + np.sign(away) * (np.abs(away) // part)
 
     monkeypatch.setattr(randomizer, "binomial", squeezed)
 

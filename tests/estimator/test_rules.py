@@ -64,6 +64,33 @@ def test_several_classes_with_a_weak_signal_do_not_lose_to_a_constant(table, eps
     assert log_loss(y[test], model.predict_proba(X[test])) < -float(np.mean(np.log(shares[y[test]])))
 
 
+def test_many_columns_with_a_weak_signal_leave_classes_as_likely_as_they_are_frequent():
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(35_000, 150)) / np.sqrt(150)
+    scores = np.log([0.67, 0.2, 0.13]) + 0.5 * X @ rng.normal(size=(150, 3))
+    y = np.argmax(scores + rng.gumbel(size=scores.shape), axis=1)
+    train, test = slice(0, 25_000), slice(25_000, None)
+    for epsilon in (1.0, 10.0):
+        model = ShuffleLogisticRegression(epsilon=epsilon, delta=1e-6, classes=range(3), feature_norm=1.0, random_state=2)
+        chances = model.fit(X[train], y[train]).predict_proba(X[test])
+        shares = np.bincount(y[train]) / 25_000
+        assert 'rule "centred"' in model.schedule_.why
+        assert np.abs(chances.mean(axis=0) - shares).max() < 0.1
+        assert log_loss(y[test], chances) < -float(np.mean(np.log(shares[y[test]])))
+
+
+def test_rare_classes_that_count_more_are_as_likely_as_they_count():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(40_000, 6)) / 3
+    scores = 4 * X @ rng.normal(size=(6, 3)) + [2.0, 0.0, -3.0]
+    y = np.argmax(scores + rng.gumbel(size=scores.shape), axis=1)
+    counts = (np.bincount(y).max() / np.bincount(y)).round(1)
+    public = {"epsilon": 1.0, "delta": 1e-6, "classes": range(3), "feature_norm": 1.0, "random_state": 0}
+    model = ShuffleLogisticRegression(**public, class_weight=dict(enumerate(counts.tolist()))).fit(X, y)
+    likely, frequent = counts[y] @ model.predict_proba(X), counts[y] @ np.eye(3)[y]
+    np.testing.assert_allclose(likely / frequent, 1, atol=0.08)
+
+
 def test_two_classes_by_default_estimate_the_parameters_of_a_logistic_model():
     rng = np.random.default_rng(3)
     X = rng.normal(size=(60_000, 5)) * [1, 1, 0.5, 0.25, 0.25] / 4

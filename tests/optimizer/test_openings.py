@@ -309,6 +309,36 @@ def test_a_mean_that_is_all_noise_moves_nothing():
     np.testing.assert_allclose(lost.coordinates.turn / rows.factors, lost.coordinates.turn[0] / rows.factors[0])  # none blown up
 
 
+def test_shortened_gradients_leave_classes_as_likely_as_they_are_frequent():
+    """Where columns say nothing, constants pull nowhere at the shares, however rare; no gradient is longer than the clip."""
+    shares, counts = np.array([0.93, 0.06, 0.01]), np.array([1.0, 0.5, 0.2])
+    for loss, odds in ((CappedMultinomial(3), shares), (Weighted(CappedMultinomial(3), tuple(counts)), counts * shares)):
+        rows = Rows(problem(loss), 0.05)
+        centre, constant = np.append(0.01 * RNG.normal(size=5), 0.0), rows.problem.constant
+        coordinates = dataclasses.replace(unmoved(rows).coordinates, centre=centre, constant=constant)
+        recast = Recast(rows.problem, coordinates, 0.27, alike=False)
+        theta = np.zeros((3, 6))
+        theta[:, -1] = np.log(odds)
+        made = np.array([recast.gradients(theta.ravel(), X, np.full(USERS, label)).reshape(USERS, 3, 6) for label in range(3)])
+        np.testing.assert_allclose(np.tensordot(shares, made, 1)[:, :, -1], 0, atol=1e-12)
+        wild = RNG.normal(size=(3, 6)) * 20
+        for label in range(3):
+            made = recast.gradients(wild.ravel(), 5 * X, np.full(USERS, label))
+            assert np.linalg.norm(made, axis=1).max() <= 0.27 * (1 + 1e-9)
+
+
+def test_moved_classes_do_not_depend_on_the_signs_of_eigenvectors(monkeypatch):
+    mean, middle = np.array([0.3, 0.0, 0.8]), np.array([0.3, 0.0, 0.8]) / math.hypot(0.3, 0.8)
+    view = View(Coordinates(np.ones(3)), middle=middle, moments=np.outer(mean, mean) + np.diag([0.2, 0.1, 0.3]), mean=mean)
+    phase = schedule(CASES["centred"][0], 20_000, **BUDGET, rule="whitened").phases[1]
+    path = [t * np.outer([1.0, 0.2, -1.2], middle) for t in range(40)]
+    seen = [(one.ravel(), (0.2 * one).ravel()) for one in path]
+    moved, eigh = balanced(path[-1], phase, view, seen), np.linalg.eigh
+    monkeypatch.setattr(np.linalg, "eigh", lambda matrix: (eigh(matrix)[0], eigh(matrix)[1] * [1, -1, -1]))
+    assert np.abs(moved - path[-1]).max() > 0.1
+    np.testing.assert_allclose(balanced(path[-1], phase, view, seen), moved, rtol=1e-12)
+
+
 # --- people whose odds are even ----------------------------------------------------------------------------------------------
 
 

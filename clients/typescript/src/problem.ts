@@ -130,6 +130,8 @@ export function stageDim({ loss, features, constant, dim }: Problem, { algorithm
   return algorithm === "moments" ? (columns * (columns + 1)) / 2 : dim;
 }
 
+const length = (numbers: number[]): number => Math.sqrt(numbers.reduce((sum, one) => sum + one * one, 0));
+
 /** What one row says in a round of a stage; null where the row or label is not valid. */
 export function stageVector(problem: Problem, stage: Stage, theta: Float64Array, coordinates: Coordinates | null, { x, y }: Row): Float64Array | null {
   const { loss, features, featureNorm, constant } = problem;
@@ -141,10 +143,15 @@ export function stageVector(problem: Problem, stage: Stage, theta: Float64Array,
     const seen = seenIn(coordinates, constant, row);
     const limit = stage.norm / Math.sqrt(Math.max(dot(seen, seen), TINY));
     const scores = Array.from({ length: loss.outputs }, (_, k) => dot(row, theta.subarray(k * features, (k + 1) * features)));
-    const alike = stage.algorithm === "descent"; // one factor for all labels, or what is too long alone
+    // one factor for all labels, or what is too long alone, except for the constant: so classes stay as likely as frequent
+    const alike = stage.algorithm === "descent";
     const slopes = loss.cappedSlope(scores, targets, alike ? limit : Infinity);
     const odds = coordinates.focus > 0 ? focused(scores[0], coordinates.focus) : 1;
-    const factor = alike ? odds : limit / Math.max(limit, Math.sqrt(slopes.reduce((sum, slope) => sum + slope * slope, 0)));
+    const factor = alike ? odds : limit / Math.max(limit, length(slopes));
+    if (!alike && coordinates.centre !== null) {
+      const left = length(loss.cappedSlope(scores, targets, limit)) / Math.max(Math.min(limit, length(slopes)), TINY);
+      seen[features - 1] *= Math.min(left, 1);
+    }
     return Float64Array.from(slopes.flatMap((slope) => Array.from(seen, (entry) => slope * factor * entry)));
   }
   const reach = constant > 0 ? Math.sqrt(1 - stage.share) / Math.sqrt(featureNorm ** 2 - constant ** 2) : 1 / featureNorm;

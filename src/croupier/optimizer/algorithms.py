@@ -123,8 +123,8 @@ def descent(
     momentum : float, default 0.0
         Nesterov's: the part of the last move that is made again, before the gradient is asked for.
     noise : float, default 0.0
-        With momentum: the standard deviation of a gradient's length. Where a gradient turns against the one before, by more than
-        noise explains and by most of its length, steps are too long: they are halved, and the last move is forgotten.
+        The standard deviation of a gradient's length, if steps may change: where a gradient turns against the one before, by more
+        than noise explains and by most of its length, they are too long. They are halved, and the last move is forgotten.
 
     Returns
     -------
@@ -146,7 +146,7 @@ def descent(
         before, ahead = theta, theta + momentum * move
         gradient = oracle(ahead)
         product, lengths = float(gradient @ last), float(np.linalg.norm(gradient) * np.linalg.norm(last))
-        turned = bool(momentum) and product < min(least, -lengths / 2)
+        turned = bool(noise) and product < min(least, -lengths / 2)
         step = step / 2 if turned else step
         theta = project(ahead - step * gradient)
         move, last = (theta - before) * (not turned), gradient
@@ -260,16 +260,17 @@ def _descended_in(ask: Ask, phase: Phase, rows: Rows, found: View, start: Floats
 
     if steady:
         # noise that all rounds add alike is the least for the way they go: in most directions weights forget none of it
-        point = descent(gradient, within, begin, phase.rounds, 1 / cast(float, phase.damping), tail=_LAST)
+        step = 1 / cast(float, phase.damping)
+        point = descent(gradient, within, begin, phase.rounds, step, tail=_LAST, noise=phase.gradient_std)
     elif phase.algorithm == "acsa":
         point = acsa(gradient, within, begin, phase.rounds, cast(float, phase.damping))
     else:
         step = cast(float, phase.step) / found.steepest
-        how = {"momentum": phase.momentum, "noise": phase.gradient_std}
+        how = {"momentum": phase.momentum, "noise": phase.gradient_std if phase.momentum else 0.0}
         point = descent(gradient, lambda point: point, begin, phase.rounds, step, tail=0.5, **how)
         if problem.loss.outputs > 1 and found.middle is not None:
             point = settled(point.reshape(problem.loss.outputs, -1), phase, found.middle, step)
-            point = balanced(point, phase, found, seen).ravel()
+            point = balanced(point, phase, found, seen, getattr(problem.loss, "weights", None)).ravel()
     if problem.loss.outputs > 1 and found.mean is not None and phase.algorithm == "acsa":
         point = tempered(point.reshape(problem.loss.outputs, -1), phase, seen, steady=steady).ravel()
     return problem.domain.project(start + coordinates.weights(point))
@@ -297,22 +298,30 @@ def settled(points: Floats, phase: Phase, middle: Floats, step: float) -> Floats
     return shares / max(reached, _LEAST_REACHED) + min(1.0, max(0.0, kept / reached)) * rest
 
 
-def balanced(points: Floats, phase: Phase, found: View, seen: Sequence[tuple[Floats, Floats]]) -> Floats:
+def balanced(
+    points: Floats, phase: Phase, found: View, seen: Sequence[tuple[Floats, Floats]], counts: Sequence[float] | None = None
+) -> Floats:
     """Weights of several classes, one row each, moved along the mean row until a class is as likely on average as it is frequent.
 
     Along the mean row a gradient says how much more likely a class is, on average, than frequent, times a factor that shortening
     leaves: a regression over the rounds finds it, and so the frequencies. Averages are those over normal rows with the moments that
-    were found. Rare classes would take descent many rounds more. All of it follows from the released answers.
+    were found; where classes count differently, by `counts`, people do in both. Rare classes would take descent many rounds more.
+    All of it follows from the released answers.
     """
     mean, moments, middle = found.mean, found.moments, found.middle
     if mean is None or moments is None or middle is None:
         return points
     values, vectors = np.linalg.eigh(moments - np.outer(mean, mean))
-    half = np.random.default_rng(0).normal(size=(_DRAWN // 2, len(mean))) @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T  # the symmetric one: eigenvectors differ between processors
+    half = np.random.default_rng(0).normal(size=(_DRAWN // 2, len(mean))) @ root
     rows = np.vstack([mean + half, mean - half])
 
     def average(weights: Floats) -> Floats:
-        return np.asarray(softmax(rows @ weights.reshape(points.shape).T, axis=1).mean(axis=0))
+        chances = softmax(rows @ weights.reshape(points.shape).T, axis=1)
+        # a row's people count 1 / sum(chances / counts) on average, if the chances are those of the weighted loss
+        return np.asarray(
+            (chances if counts is None else chances / (chances @ (1 / np.asarray(counts)))[:, np.newaxis]).mean(axis=0)
+        )
 
     likely = np.array([average(point) for point, _ in seen])
     pulls = np.array([gradient.reshape(points.shape) @ middle for _, gradient in seen])
@@ -324,7 +333,8 @@ def balanced(points: Floats, phase: Phase, found: View, seen: Sequence[tuple[Flo
     least = max(noise / (factor * math.sqrt(len(seen) - later)), 1 / phase.users)
     frequent = np.maximum(likely[later:].mean(axis=0) - pulls[later:].mean(axis=0) / factor, least)
     for _ in range(_BALANCINGS):
-        points = points + np.outer(np.log(frequent / frequent.sum() / average(points)), middle) / float(np.linalg.norm(mean))
+        now = average(points)
+        points = points + np.outer(np.log(frequent / frequent.sum() * now.sum() / now), middle) / float(np.linalg.norm(mean))
     return points
 
 

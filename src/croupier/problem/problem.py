@@ -726,7 +726,8 @@ class Recast:
 
     `problem`: Whose gradients these are; without l2. `coordinates`: The map of rows. `clip`: The length that gradients are
     shortened to. `alike`: Whether one factor shortens the gradients of all labels. False shortens only gradients that are too long:
-    people whose label was expected lose less, and the minimiser moves.
+    people whose label was expected lose less, and the minimiser moves. The entries of a centred row's constant are shortened alike
+    all the same, so that classes stay as likely as they are frequent.
     """
 
     problem: Problem
@@ -775,5 +776,11 @@ class Recast:
             slopes = slopes * focused(scores, self.coordinates.focus)
         slopes = slopes.reshape(len(seen), problem.loss.outputs)
         if not self.alike:
-            slopes *= (limits / np.maximum(limits, np.sqrt(row_squares(slopes))))[:, np.newaxis]
+            lengths = np.sqrt(row_squares(slopes))
+            slopes *= (limits / np.maximum(limits, lengths))[:, np.newaxis]
+            if self.coordinates.centre is not None:
+                even = problem.loss.capped_slope(scores, targets, limits).reshape(slopes.shape)
+                left = np.sqrt(row_squares(even)) / np.maximum(np.minimum(limits, lengths), np.finfo(np.float64).tiny)
+                seen[:, -1] *= np.minimum(left, 1.0)
+                squares = row_squares(seen)
         return LinearVectors(seen, slopes, None, squares)
