@@ -157,6 +157,34 @@ def test_an_analyzer_ends_a_task_and_clients_hear_its_signed_word(tmp_path):
         assert (tmp_path / "ann" / "tasks" / "one" / "task.toml").is_file()
 
 
+def test_at_no_moment_of_its_end_a_task_is_said_not_to_exist(tmp_path, monkeypatch):
+    """Clients ask for its end at any time, and give up where there is no such task."""
+    with ExitStack() as stack:
+        analyzer, service = Analyzer(tmp_path / "ann", stack), Service(tmp_path, stack)
+        service.enrol(12, tmp_path)
+        service.ask(analyzer, "one", 12)
+        service.open_round("one", analyzer)
+        hosts, refused = [service.host, analyzer.host], []
+
+        class Watched(dict):
+            """Tasks that are served: after one is taken out, the host is asked for it."""
+
+            def pop(self, name, *default):
+                gone = super().pop(name, *default)
+                refused.extend(host.app(name) for host in hosts)
+                return gone
+
+            def __delitem__(self, name):
+                self.pop(name)
+
+        for host in hosts:
+            monkeypatch.setattr(host, "_served", Watched(host._served))
+        analyzer.host.registry.change("one", TaskState.ENDED, why="enough")
+        soon(lambda: not any(host._served for host in hosts))
+        soon(lambda: len(refused) >= 4)
+        assert not [answer for answer in refused if isinstance(answer, RefusedError) and answer.status == 404]
+
+
 def test_what_people_sent_is_deleted_at_a_task_s_end_also_while_its_analyzer_does_not_answer(tmp_path, monkeypatch):
     with ExitStack() as stack:
         analyzer, service = Analyzer(tmp_path / "ann", stack), Service(tmp_path, stack)

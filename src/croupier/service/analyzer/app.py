@@ -305,9 +305,9 @@ class AnalyzerHost:
                 one.population.stop()
                 return
             one.population.store.close()
-            del self._served[row.name]
         if row.name not in self._over:
             self._over[row.name] = _ended_app(self.registry.folder(row.name))
+        self._served.pop(row.name, None)  # last: nobody hears that there is no such task
         if self.registry.due(row, self._keep_days):
             self.registry.delete(row.name, keep=lambda file: not file.name.startswith(_WORKING))
             log.info("what was stored of task %s was deleted, %g days after its end; its results stay", row.name, self._keep_days)

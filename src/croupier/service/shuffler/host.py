@@ -317,6 +317,7 @@ class ShufflerHost:
                 reason = "the shuffler's operator has ended the task"
                 threading.Thread(target=one.relay.refuse, args=(reason,), name="refusal", daemon=True).start()
             one.relay.__exit__()
+            self._over[row.name] = self._left_of(one.role.store)  # first: nobody hears that there is no such task
             self._served.pop(row.name)
             one.role.store.close()
         if row.deleted is not None:
