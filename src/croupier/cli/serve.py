@@ -48,7 +48,7 @@ from .processes import (
     until_stopped,
     workers_context,
 )
-from .terminal import Stopped, check_output, least_seconds, length_line, messages, say
+from .terminal import Stopped, check_output, least_seconds, length_line, messages, say, warnings_said
 
 if TYPE_CHECKING:
     from ..service.enroller import SignIn
@@ -334,7 +334,8 @@ def analyzer(  # noqa: PLR0915  (one run, from its file to its end)
     check_port(host, port)
     context.with_resource(running_alone(folder, "analyzer"))
     role_key = signing_key(folder)
-    served_task = task_file.task()
+    with warnings_said(messages()):
+        served_task = task_file.task()
     _introduce(served_task)
     kept = opened(database or sqlite_url(folder, "analyzer"), ANALYZER)
     pool = None

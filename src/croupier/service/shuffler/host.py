@@ -293,7 +293,7 @@ class ShufflerHost:
             role = HostedShuffler(self.registry, row, store, self.people, self._keys, **limits)
             certificates: dict[str, Any] = {"ca": Path(row.ca) if row.ca else None, "enroller_ca": self._enroller_ca}
             certificates |= {"public": public}
-            relay = AnalyzerRelay(role, row.address, **certificates, leads=lambda: self._leads)
+            relay = AnalyzerRelay(role, row.address, **certificates, leads=lambda: self._leads, name=row.name)
         except BaseException:
             store.close()
             raise
