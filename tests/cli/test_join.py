@@ -14,8 +14,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from croupier.cli import main
+from croupier.cli import main, tasks
 from croupier.cli.terminal import clock_text, duration, least_seconds, length_line, usual_wait
+from croupier.service.analyzer import dashboard
 from croupier.service.analyzer.dashboard import NOISE_ALONE, is_noise_alone, mean_of, noise_words
 from croupier.service.analyzer.task_file import TaskFile
 from croupier.service.net.registry import front_app
@@ -168,6 +169,20 @@ def test_noise_alone_is_said_to_be_noise_and_people_are_not():
         made = [Answered(r.number, 1, r.users, r.length * length) for r, length in zip(rounds_of(EXAMPLE, 1.0), drawn, strict=True)]
         silent += not is_noise_alone(EXAMPLE, made)
     assert silent <= 6  # of 300 at 1e-3 each: more has a chance of 5e-8
+
+
+@pytest.mark.parametrize(("lengths", "warned"), [(1.0, True), (1.3, False)])
+def test_an_analyzer_of_many_tasks_warns_of_a_model_of_noise_alone(tmp_path, monkeypatch, capsys, lengths, warned):
+    monkeypatch.setattr(tasks, "TableModel", lambda *_: SimpleNamespace(save=lambda file: None))
+    monkeypatch.setattr(dashboard, "Dashboard", lambda _: SimpleNamespace(state=dict))
+    monkeypatch.setattr(dashboard, "page", lambda state: "")
+    monkeypatch.setenv("COLUMNS", "1000")
+    population = SimpleNamespace(task=EXAMPLE, answered=lambda: rounds_of(EXAMPLE, lengths))
+    estimator, encoder = SimpleNamespace(fit_population=lambda *_, **__: None), SimpleNamespace(names=())
+    file = SimpleNamespace(estimator=estimator, encoder=encoder, facts=None, output=tmp_path / "model.json")
+    tasks.work(SimpleNamespace(file=file, population=population, folder=tmp_path))
+    warning = f"warning: {tmp_path / 'model.json'}: {NOISE_ALONE}."
+    assert capsys.readouterr().err.splitlines() == [f"Model: {tmp_path / 'model.json'}.", *([warning] if warned else [])]
 
 
 def test_the_length_of_a_task_is_that_of_its_rounds():

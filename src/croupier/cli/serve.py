@@ -312,7 +312,6 @@ def analyzer(  # noqa: PLR0915  (one run, from its file to its end)
 ) -> None:
     """Train a model on people whose records stay with them, or ask them one question. The same command resumes it."""
     from ..service.analyzer.app import analyzer_app  # noqa: PLC0415
-    from ..service.analyzer.dashboard import NOISE_ALONE, is_noise_alone  # noqa: PLC0415
     from ..service.analyzer.population import ANALYZER, RemotePopulation  # noqa: PLC0415
     from ..service.net.server import Served, signing_key  # noqa: PLC0415
     from ..service.wire.documents import WireError  # noqa: PLC0415
@@ -371,8 +370,7 @@ def analyzer(  # noqa: PLR0915  (one run, from its file to its end)
         model.save(task_file.output)
         for line in [*promise_lines(estimator), *described_lines(model.schema, estimator), f"Model: {task_file.output}."]:
             say(messages(), line)
-        if is_noise_alone(served_task, population.answered()):
-            say(messages(), f"warning: {NOISE_ALONE}.", "yellow")
+        tasks.warn_of_noise(population, task_file.output)
         _finish(population, folder, stopped, linger)
 
 

@@ -252,7 +252,16 @@ def work(one: HostedTask) -> None:
         estimator = one.file.estimator.fit_population(one.population, features, checkpoint=one.folder / "run.journal")
         TableModel(one.file.facts, estimator).save(one.file.output)
         say(messages(), f"Model: {one.file.output}.")
+        warn_of_noise(one.population, one.file.output)
     (one.folder / "run.html").write_text(page(Dashboard(one.population).state()), encoding="utf-8")
+
+
+def warn_of_noise(population: RemotePopulation, model: Path) -> None:
+    """Warn of a model that may be made of noise alone."""
+    from ..service.analyzer.dashboard import NOISE_ALONE, is_noise_alone  # noqa: PLC0415
+
+    if is_noise_alone(population.task, population.answered()):
+        say(messages(), f"warning: {model}: {NOISE_ALONE}.", "yellow")
 
 
 def serve_analyzer(
