@@ -227,3 +227,14 @@ def test_a_task_file_can_be_tried_before_it_is_served(run, tmp_path):
     assert (values["rounds"], values["seconds"]) == (50, least_seconds(EXAMPLE))
     assert values["bytes"]["report"] == EXAMPLE.most_report_bytes()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_task_that_is_added_promises_what_its_plan_does(run, tmp_path):
+    """At the delta that it asks for, not at another."""
+    asked = f'query = "histogram"\ncolumn = "age"\nlow = 0\nhigh = 100\nbins = 5\nusers = 200\nshuffler_key = "{"aa" * 32}"\n'
+    (tmp_path / "ages.toml").write_text(f"{asked}epsilon = 4.0\ndelta = 1e-5\n")
+    _, planned = run(["serve", "plan", "--task", str(tmp_path / "ages.toml"), "--json"])
+    code, added = run(["serve", "task", "add", "--dir", str(tmp_path / "analyzer"), "--task", str(tmp_path / "ages.toml")])
+    promise = json.loads(planned)["promise"]["proved"]
+    assert promise.startswith("(4, 1e-05)-")
+    assert (code, added) == (0, f"task ages at /tasks/ages of this analyzer: 200 users, {promise}")

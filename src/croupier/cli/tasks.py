@@ -83,6 +83,7 @@ def add(
 ) -> None:
     """Add a task; a running role starts it within a second."""
     from ..service.analyzer.app import add_files, files_of  # noqa: PLC0415
+    from ..service.analyzer.dashboard import promise_words  # noqa: PLC0415
     from ..service.net.registry import Keyring  # noqa: PLC0415
     from ..service.shuffler.host import checked_address, checked_key  # noqa: PLC0415
 
@@ -96,7 +97,8 @@ def add(
         with registry_of(folder, database, "analyzer") as registry:
             record_act(folder, "add task", name=called, file=str(task))
             served = add_files(registry, Keyring(folder), called, files_of(task, shuffler_key))
-        typer.echo(f"task {called} at /tasks/{called} of this analyzer: {served.users:,} users, {served.schedule.guarantee}")
+        promise = promise_words(served.schedule, served.query.release)
+        typer.echo(f"task {called} at /tasks/{called} of this analyzer: {served.users:,} users, {promise['proved']}")
         return
     if analyzer_key is None:
         raise ArgumentError(
