@@ -6,6 +6,7 @@ import json
 import logging
 import sqlite3
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from croupier.cli import main, tasks
+from croupier.cli.join import TasksAt, _Task
 from croupier.cli.terminal import clock_text, duration, least_seconds, length_line, usual_wait
 from croupier.service.analyzer import dashboard
 from croupier.service.analyzer.dashboard import NOISE_ALONE, is_noise_alone, mean_of, noise_words
@@ -22,6 +24,7 @@ from croupier.service.analyzer.task_file import TaskFile
 from croupier.service.net.registry import front_app
 from croupier.service.net.server import Served, development_certificate
 from croupier.service.wire.task import Answered
+from croupier.table._read import Dialect
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "service"))
@@ -238,3 +241,36 @@ def test_a_task_that_is_added_promises_what_its_plan_does(run, tmp_path):
     promise = json.loads(planned)["promise"]["proved"]
     assert promise.startswith("(4, 1e-05)-")
     assert (code, added) == (0, f"task ages at /tasks/ages of this analyzer: 200 users, {promise}")
+
+
+def test_a_rehearsal_plays_all_people_of_all_tasks_side_by_side(tmp_path, monkeypatch, capsys):
+    """Of rounds that end by the clock, or wait for people who come later: whoever is not asked now keeps nobody from answering."""
+    people, asked = 12, set()
+
+    class Asked:
+        """Somebody whose round is open once everybody has come in every task."""
+
+        def __init__(self, address, token, *_, **__):
+            self.who = address, token
+
+        def task(self):
+            query = SimpleNamespace(remembers=False, read_file=lambda *_: (np.zeros((people, 1)), None))
+            return SimpleNamespace(query=query, schedule=SimpleNamespace(interactivity="sequential"), secret=None)
+
+        def answer(self, records):
+            asked.add(self.who)
+            return SimpleNamespace(cover=False) if len(asked) == 2 * people else None
+
+        def ended(self):
+            return None
+
+    monkeypatch.setattr("croupier.cli.join.Client", Asked)
+    served = [_Task(name, f"https://shuffler.example/tasks/{name}", "key", tmp_path) for name in ("one", "two")]
+    monkeypatch.setattr(TasksAt, "tasks", lambda *_: served)
+    tokens = tmp_path / "tokens"
+    tokens.write_text("\n".join(map(str, range(people))))
+    place = TasksAt("https://shuffler.example", ["key"], tmp_path, time.monotonic() + 30, {})
+    place.rehearse([], tokens, tmp_path / "people.csv", Dialect(None, ".", "utf-8"))
+    said = capsys.readouterr().err
+    assert "one: 12 answers were taken" in said
+    assert "two: 12 answers were taken" in said
