@@ -118,7 +118,7 @@ def enrol(
             file.flush()
     kept.close()
     if output not in (None, "-"):
-        say(messages(), f"{clients:,} tokens, one per line: {output}. Give each client its own.")
+        say(messages(), f"{words.counted(clients, 'token')}, one per line: {output}. Give each client its own.")
 
 
 @app.command(short_help="Enrol people by links and QR codes.")

@@ -209,7 +209,8 @@ def revoke_token(
     with registry_of(folder, database) as registry:
         owner = None if analyzer_key is None else checked_key(analyzer_key)
         record_act(folder, "revoke operators' tokens", analyzer_key=owner)
-        typer.echo(f"{registry.revoke(owner)} tokens were revoked")
+        revoked = registry.revoke(owner)
+        typer.echo(f"{words.counted(revoked, 'token')} {'was' if revoked == 1 else 'were'} revoked")
 
 
 @app.command(short_help="At a shuffler: accept an analyzer's new key.")
