@@ -6,6 +6,7 @@ import json
 import logging
 import sqlite3
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -14,13 +15,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from croupier.cli import main
+from croupier.cli import main, tasks
+from croupier.cli.join import TasksAt, _Task
 from croupier.cli.terminal import clock_text, duration, least_seconds, length_line, usual_wait
+from croupier.service.analyzer import dashboard
 from croupier.service.analyzer.dashboard import NOISE_ALONE, is_noise_alone, mean_of, noise_words
 from croupier.service.analyzer.task_file import TaskFile
 from croupier.service.net.registry import front_app
 from croupier.service.net.server import Served, development_certificate
 from croupier.service.wire.task import Answered
+from croupier.table._read import Dialect
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "service"))
@@ -170,6 +174,20 @@ def test_noise_alone_is_said_to_be_noise_and_people_are_not():
     assert silent <= 6  # of 300 at 1e-3 each: more has a chance of 5e-8
 
 
+@pytest.mark.parametrize(("lengths", "warned"), [(1.0, True), (1.3, False)])
+def test_an_analyzer_of_many_tasks_warns_of_a_model_of_noise_alone(tmp_path, monkeypatch, capsys, lengths, warned):
+    monkeypatch.setattr(tasks, "TableModel", lambda *_: SimpleNamespace(save=lambda file: None))
+    monkeypatch.setattr(dashboard, "Dashboard", lambda _: SimpleNamespace(state=dict))
+    monkeypatch.setattr(dashboard, "page", lambda state: "")
+    monkeypatch.setenv("COLUMNS", "1000")
+    population = SimpleNamespace(task=EXAMPLE, answered=lambda: rounds_of(EXAMPLE, lengths))
+    estimator, encoder = SimpleNamespace(fit_population=lambda *_, **__: None), SimpleNamespace(names=())
+    file = SimpleNamespace(estimator=estimator, encoder=encoder, facts=None, output=tmp_path / "model.json")
+    tasks.work(SimpleNamespace(file=file, population=population, folder=tmp_path))
+    warning = f"warning: {tmp_path / 'model.json'}: {NOISE_ALONE}."
+    assert capsys.readouterr().err.splitlines() == [f"Model: {tmp_path / 'model.json'}.", *([warning] if warned else [])]
+
+
 def test_the_length_of_a_task_is_that_of_its_rounds():
     assert least_seconds(EXAMPLE) == pytest.approx(EXAMPLE.schedule.rounds * 1.05 * 3600)
     assert usual_wait(EXAMPLE) > least_seconds(EXAMPLE)
@@ -212,3 +230,47 @@ def test_a_task_file_can_be_tried_before_it_is_served(run, tmp_path):
     assert (values["rounds"], values["seconds"]) == (50, least_seconds(EXAMPLE))
     assert values["bytes"]["report"] == EXAMPLE.most_report_bytes()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_task_that_is_added_promises_what_its_plan_does(run, tmp_path):
+    """At the delta that it asks for, not at another."""
+    asked = f'query = "histogram"\ncolumn = "age"\nlow = 0\nhigh = 100\nbins = 5\nusers = 200\nshuffler_key = "{"aa" * 32}"\n'
+    (tmp_path / "ages.toml").write_text(f"{asked}epsilon = 4.0\ndelta = 1e-5\n")
+    _, planned = run(["serve", "plan", "--task", str(tmp_path / "ages.toml"), "--json"])
+    code, added = run(["serve", "task", "add", "--dir", str(tmp_path / "analyzer"), "--task", str(tmp_path / "ages.toml")])
+    promise = json.loads(planned)["promise"]["proved"]
+    assert promise.startswith("(4, 1e-05)-")
+    assert (code, added) == (0, f"task ages at /tasks/ages of this analyzer: 200 users, {promise}")
+
+
+def test_a_rehearsal_plays_all_people_of_all_tasks_side_by_side(tmp_path, monkeypatch, capsys):
+    """Of rounds that end by the clock, or wait for people who come later: whoever is not asked now keeps nobody from answering."""
+    people, asked = 12, set()
+
+    class Asked:
+        """Somebody whose round is open once everybody has come in every task."""
+
+        def __init__(self, address, token, *_, **__):
+            self.who = address, token
+
+        def task(self):
+            query = SimpleNamespace(remembers=False, read_file=lambda *_: (np.zeros((people, 1)), None))
+            return SimpleNamespace(query=query, schedule=SimpleNamespace(interactivity="sequential"), secret=None)
+
+        def answer(self, records):
+            asked.add(self.who)
+            return SimpleNamespace(cover=False) if len(asked) == 2 * people else None
+
+        def ended(self):
+            return None
+
+    monkeypatch.setattr("croupier.cli.join.Client", Asked)
+    served = [_Task(name, f"https://shuffler.example/tasks/{name}", "key", tmp_path) for name in ("one", "two")]
+    monkeypatch.setattr(TasksAt, "tasks", lambda *_: served)
+    tokens = tmp_path / "tokens"
+    tokens.write_text("\n".join(map(str, range(people))))
+    place = TasksAt("https://shuffler.example", ["key"], tmp_path, time.monotonic() + 30, {})
+    place.rehearse([], tokens, tmp_path / "people.csv", Dialect(None, ".", "utf-8"))
+    said = capsys.readouterr().err
+    assert "one: 12 answers were taken" in said
+    assert "two: 12 answers were taken" in said

@@ -281,6 +281,14 @@ def test_a_stopped_run_says_so():
     assert f"3 rounds of {model.schedule_.rounds:,} planned" in Page(html_report(model)).words
 
 
+def test_a_run_of_one_round_is_not_said_to_have_several():
+    made = ShuffleLogisticRegression(classes=["no", "yes"], rounds=1).fit(*people())
+    words = Page(html_report(made)).words
+    assert "in 1 round." in words
+    assert "of 1 round lie" in words
+    assert "1 rounds" not in words
+
+
 def test_the_band_holds_what_noise_alone_gives():
     """200 rounds of people who send zero: about 95 % of the lengths lie in the band."""
     plan = cr.plan_sum(epsilon=1.0, delta=1e-6, users=400, dim=5)

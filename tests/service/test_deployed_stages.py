@@ -617,7 +617,7 @@ def test_a_task_file_takes_the_practical_rule_of_a_fit_and_names_what_each_round
     words = dict(all_plan_words(task))
     assert "second moments of rows" in words["model"]
     assert "1 round asks for second moments of rows, 4 rounds for gradients" in words["method"]
-    assert "1 of 2: 1 rounds" in words["phase"]
+    assert "1 of 2: 1 round of" in words["phase"]
     assert "3 coordinates, clipped to length 1" in words["vectors"]
     assert "coordinates that earlier rounds found" in words["phase 2: model"]
     assert "2 coordinates" in words["phase 2: gradients"]

@@ -35,6 +35,12 @@ def test_an_end_is_read_as_it_was_signed(roles, reason):
             End.read(document, other[0], other[1].public_key())
 
 
+def test_an_end_says_how_many_rounds_are_done():
+    assert str(End(TASK, 3)) == "the task has ended, all 3 rounds are done"
+    assert str(End(TASK, 1)) == "the task has ended, its only round is done"
+    assert str(End(TASK, 1, "round 2 is spoiled")) == "round 2 is spoiled"
+
+
 @pytest.mark.parametrize(
     "change", [{"rounds": -1}, {"rounds": True}, {"reason": 7}, {"reason": "a\nb"}, {"reason": "x" * 501}, {"more": 1}]
 )

@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import copy_context
 
 import pytest
 from fastapi import FastAPI, Response
@@ -25,7 +26,15 @@ from croupier.service.client.client import Client
 from croupier.service.net import database as store
 from croupier.service.net import server as listening
 from croupier.service.net.http import Server, ServerError
-from croupier.service.net.server import RateLimitedLog, Served, TimeoutProtocol, development_certificate, room_for_connections
+from croupier.service.net.server import (
+    TASK,
+    RateLimitedLog,
+    Served,
+    TimeoutProtocol,
+    development_certificate,
+    name_task,
+    room_for_connections,
+)
 from croupier.service.shuffler.app import shuffler_app
 
 pytestmark = pytest.mark.process
@@ -217,6 +226,19 @@ def test_a_line_that_comes_again_and_again_is_logged_once_a_minute():
     assert seldom.filter(record)
     assert record.getMessage() == "socket.accept() out of resources (5999 times more since it was last said)"
     assert seldom.filter(logging.LogRecord("croupier", logging.INFO, "", 0, "another", (), None))
+
+
+def test_the_same_line_of_two_tasks_is_two_lines_that_name_them():
+    seldom, said = RateLimitedLog(lambda: 0.0), []
+    for name in ("one", "two", "one"):
+        record = logging.LogRecord("croupier", logging.WARNING, "", 0, "round %d ends the task", (3,), None)
+        named = copy_context()
+        named.run(TASK.set, name)
+        said += [record.getMessage()] if named.run(name_task, record) and seldom.filter(record) else []
+    assert said == ["task one: round 3 ends the task", "task two: round 3 ends the task"]
+    record = logging.LogRecord("croupier", logging.WARNING, "", 0, "of no task", (), None)
+    assert name_task(record)
+    assert record.getMessage() == "of no task"
 
 
 # --- health

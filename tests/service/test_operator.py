@@ -8,6 +8,7 @@ import socket
 import stat
 import sys
 import tracemalloc
+import warnings
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,9 @@ from sqlalchemy import func, select
 
 from croupier import ArgumentError
 from croupier.cli import main
+from croupier.cli.processes import until_stopped
 from croupier.cli.serve import ENDED
+from croupier.estimator import WeakPrivacyWarning
 from croupier.service.analyzer import population as analyzer_tables
 from croupier.service.analyzer.dashboard import page, run_state
 from croupier.service.client.client import Client
@@ -114,6 +117,19 @@ def test_a_task_that_has_ended_is_not_started_again_by_its_unit():
     assert str(ENDED) in re.search(r"^RestartPreventExitStatus=(.*)$", unit, flags=re.M)[1].split()
     assert ENDED not in (0, 1, 2, 130)
     assert f"{ENDED} the task has ended" in (ROOT / "docs" / "deploy.md").read_text()
+
+
+def test_a_warning_is_a_line_of_a_role_s_log_however_often_it_comes(caplog, capsys):
+    """As of two tasks that ask too much in the same words."""
+    before = warnings.showwarning
+    with until_stopped():
+        for _ in range(2):
+            warnings.warn("epsilon = 20.0: the odds may change", WeakPrivacyWarning, stacklevel=1)
+    assert [record.getMessage() for record in caplog.records if record.name == "croupier"] == [
+        "epsilon = 20.0: the odds may change"
+    ] * 2
+    assert "WeakPrivacyWarning" not in capsys.readouterr().err
+    assert warnings.showwarning is before
 
 
 @pytest.fixture

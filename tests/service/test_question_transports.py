@@ -193,7 +193,8 @@ def test_the_answer_over_sockets_is_that_of_memory_of_exactly_the_good_reports(f
         assert names == {f"user {user}" for user in bad}
         state = Dashboard(there.population).state()
         assert (state["status"], state["answer"], state["end"]) == ("finished", True, None)
-        assert dict(state["plan"]).get("bad reports") == (f"{len(bad)} were left out, or counted as zeros" if bad else None)
+        were = "was" if len(bad) == 1 else "were"
+        assert dict(state["plan"]).get("bad reports") == (f"{len(bad)} {were} left out, or counted as zeros" if bad else None)
         assert dict(state["plan"])["honest in a round"].startswith("at least 27 of 30 people are counted on")
         if enroller:
             with there.population.store.look() as connection:

@@ -24,7 +24,7 @@ from croupier.service.net.database import Database, hash_of
 from croupier.service.net.http import Server, require_public
 from croupier.service.net.limits import limit_addresses
 from croupier.service.net.registry import MOST_TASKS, Keyring, Operator, Registry, TaskState, front_app
-from croupier.service.net.server import Loop, Served, TurnOutcome
+from croupier.service.net.server import Loop, Served, TurnOutcome, name_task
 from croupier.service.shuffler import rounds as tables
 from croupier.service.shuffler.app import add_claims, invite
 from croupier.service.shuffler.host import HostedShuffler, ShufflerHost
@@ -155,6 +155,34 @@ def test_an_analyzer_ends_a_task_and_clients_hear_its_signed_word(tmp_path):
         soon(lambda: service.post("/tasks/one/v1/report", b"x", service.people[0].token).status == 410)
         soon(lambda: "one" not in analyzer.host._served)
         assert (tmp_path / "ann" / "tasks" / "one" / "task.toml").is_file()
+
+
+def test_at_no_moment_of_its_end_a_task_is_said_not_to_exist(tmp_path, monkeypatch):
+    """Clients ask for its end at any time, and give up where there is no such task."""
+    with ExitStack() as stack:
+        analyzer, service = Analyzer(tmp_path / "ann", stack), Service(tmp_path, stack)
+        service.enrol(12, tmp_path)
+        service.ask(analyzer, "one", 12)
+        service.open_round("one", analyzer)
+        hosts, refused = [service.host, analyzer.host], []
+
+        class Watched(dict):
+            """Tasks that are served: after one is taken out, the host is asked for it."""
+
+            def pop(self, name, *default):
+                gone = super().pop(name, *default)
+                refused.extend(host.app(name) for host in hosts)
+                return gone
+
+            def __delitem__(self, name):
+                self.pop(name)
+
+        for host in hosts:
+            monkeypatch.setattr(host, "_served", Watched(host._served))
+        analyzer.host.registry.change("one", TaskState.ENDED, why="enough")
+        soon(lambda: not any(host._served for host in hosts))
+        soon(lambda: len(refused) >= 4)
+        assert not [answer for answer in refused if isinstance(answer, RefusedError) and answer.status == 404]
 
 
 def test_what_people_sent_is_deleted_at_a_task_s_end_also_while_its_analyzer_does_not_answer(tmp_path, monkeypatch):
@@ -440,14 +468,19 @@ def test_people_are_invited_to_the_service_and_drawn_whether_they_have_claimed_o
             assert web.get("/tasks/one/v1/round", bearer(codes[1])).status == 401
 
 
-def test_a_task_for_more_people_than_are_enrolled_says_so_and_begins_when_they_are(tmp_path):
+def test_a_task_for_more_people_than_are_enrolled_says_so_and_begins_when_they_are(tmp_path, caplog):
     with ExitStack() as stack:
+        caplog.handler.addFilter(name_task)
+        stack.callback(caplog.handler.removeFilter, name_task)
         analyzer, service = Analyzer(tmp_path / "ann", stack), None
         service = Service(tmp_path, stack)
         service.enrol(11, tmp_path)
         service.ask(analyzer, "one", 12)
         soon(lambda: "enrol them first" in service.host.registry.row("one").why)
         soon(lambda: "enrol them first" in analyzer.host.registry.row("one").why)
+        why = "a task for 12 users, drawn by lot, where 11 are enrolled: enrol them first"
+        assert f"task one: refused: {why}" in caplog.messages  # by the shuffler's thread, and a request at the analyzer
+        assert f"task one: the shuffler does not serve the task: {why}" in caplog.messages
         service.enrol(1, tmp_path)
         service.open_round("one", analyzer)
         soon(lambda: service.host.registry.row("one").why == "")

@@ -30,6 +30,8 @@ from croupier.service.wire.transports import TRANSPORTS
 pytestmark = pytest.mark.process
 
 VECTORS = ROOT / "tests" / "service" / "vectors"
+built = (CLIENT / "node_modules" / "esbuild").exists()
+needs_esbuild = pytest.mark.skipif(not built, reason="npm install was not run in clients/typescript")
 ANALYZER = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 
 
@@ -41,7 +43,7 @@ def test_the_published_digests_are_those_of_the_files_that_are_served():
 
 
 @needs_node
-@pytest.mark.skipif(not (CLIENT / "node_modules" / "esbuild").exists(), reason="npm install was not run in clients/typescript")
+@needs_esbuild
 def test_what_is_served_is_made_of_the_sources(tmp_path):
     node(CLIENT / "tools" / "build.mjs", "--to", tmp_path)
     for file in sorted(PAGE.iterdir()):
@@ -93,6 +95,12 @@ def test_every_loss_of_a_task_has_a_vector():
     kinds = {one["problem"]["loss"]["kind"] for one in json.loads((VECTORS / "client.json").read_text())["gradients"]}
     known = {name for name, kind in vars(problems).items() if isinstance(kind, type) and issubclass(kind, problems.Loss)}
     assert kinds == known - {"Loss"}
+
+
+@needs_node
+@needs_esbuild
+def test_the_page_says_what_rounds_about_rows_ask():
+    node("--test", CLIENT / "test" / "asked.test.mjs")
 
 
 @needs_node

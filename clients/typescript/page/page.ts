@@ -15,7 +15,6 @@ import {
   periodOf,
   periodText,
   type Phase,
-  type Problem,
   readLink,
   type Records,
   type RecordValue,
@@ -27,6 +26,7 @@ import {
   type Task,
   toHex,
 } from "../src/index.ts";
+import { askedWords, numberNames } from "./asked.ts";
 import { columnWords, count, fillForm, made, numberRows, pictures, pixelsOf } from "./question.ts";
 
 /** Where a tab keeps its link while its person signs in elsewhere. */
@@ -264,7 +264,7 @@ class Page {
       task.interactivity === "full"
         ? `in up to ${count(Math.max(...task.phases.map((phase) => phase.rounds)))} rounds`
         : task.secret === null
-          ? question === null
+          ? question === null && rounds > 1
             ? `once, in one of ${count(rounds)} rounds`
             : "once, in the only round"
           : `once, in one of ${count(rounds)} rounds; only the shuffler and this device know which one` +
@@ -503,27 +503,12 @@ function lengthWords(seconds: number): string {
   return `${count(rounded)} ${name}${rounded === 1 ? "" : "s"}`;
 }
 
-/** What the rounds of a phase ask about rows, where they do. */
-const askedWords = ({ algorithm }: Pick<Phase, "algorithm">): string =>
-  algorithm === "mean" ? " about your record's numbers" : algorithm === "moments" ? " about products of your record's numbers" : "";
-
-/** True and noisy numbers of a gradient, or of what a round asks about rows, by the features that they belong to. */
-function gradientRows(task: Task, { algorithm, share }: Phase, { said, sent }: Leaving["randomized"]): HTMLElement[] {
-  const { loss, features } = task.problem as Problem;
-  const columns = task.records === null ? [] : [...task.records.features, "constant", "target"];
-  const classes = task.records !== null && "classes" in task.records.target ? task.records.target.classes : [];
-  const width = features + (loss.targetBound === undefined ? 0 : 1);
-  const pairs = algorithm === "moments" ? Array.from({ length: width }, (_, one) => Array.from({ length: width - one }, (_one, other) => [one, one + other])).flat() : [];
-  const mixed = algorithm !== "mean" && share !== null; // a coordinate is no column
+/** True and noisy numbers of a gradient, or of what a round asks about rows, by what they are about. */
+function gradientRows(task: Task, phase: Phase, { said, sent }: Leaving["randomized"]): HTMLElement[] {
+  const names = numberNames(task, phase, said.length);
   return Array.from(said, (number, place) => {
-    const [one, other] = pairs[place] ?? [place % features];
-    const name = other !== undefined ? `${columns[one] ?? one + 1} times ${columns[other] ?? other + 1}` : mixed ? `direction ${one + 1}` : (columns[one] ?? `${place + 1}`);
     const row = made("tr");
-    row.append(
-      made("th", loss.outputs > 1 && pairs.length === 0 && algorithm !== "mean" ? `${classes[Math.floor(place / features)] ?? ""}: ${name}` : name, { scope: "row" }),
-      made("td", number.toFixed(3)),
-      made("td", sent[place].toFixed(1)),
-    );
+    row.append(made("th", names[place], { scope: "row" }), made("td", number.toFixed(3)), made("td", sent[place].toFixed(1)));
     return row;
   });
 }

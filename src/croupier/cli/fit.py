@@ -18,7 +18,7 @@ from ..estimator.intervals import WidthForecast
 from ..optimizer import Result, Schedule
 from ..optimizer.training import left_over
 from ..population.population import UnreachableError
-from ..privacy._statements import watched_line
+from ..privacy._statements import counted, watched_line
 from ..report._tables import described_lines, promise_lines
 from ..table import Schema, TableModel, draft, fit_table
 from ..table._population import Engine
@@ -314,7 +314,8 @@ def _cut_off(stop: BaseException, rounds: int, checkpoint: Path | None) -> str:
         onward = "With --checkpoint FILE it could have resumed." if rounds else ""
     if rounds == 0:
         return f"{lost}Stopped before anybody answered; no model was saved. {onward}".strip()
-    said = f"{lost}Training ended after {rounds} rounds" if lost else f"discarded after {rounds} rounds, as requested"
+    after = f"after {counted(rounds, 'round')}"
+    said = f"{lost}Training ended {after}" if lost else f"discarded {after}, as requested"
     spent = "The progress bar showed figures of these rounds, so count the budget as spent."
     return f"{said}: no model was saved. {spent} {onward}"
 
@@ -367,7 +368,7 @@ def _tell(model: TableModel, output: Path, checkpoint: Path | None, console: Con
     if result is None:
         say(console, f"Asked {model.estimator.n_users_:,} users. {model.estimator._asked_how()[1]}")
     else:
-        say(console, f"Trained in {result.rounds} rounds on {_people(result)}.")
+        say(console, f"Trained in {counted(result.rounds, 'round')} on {_people(result)}.")
     if model.classifies and model.task not in INTERVALS:
         say(console, model.estimator._speaks_for()[0])
     chosen = model.estimator._meaning() if hasattr(model.estimator, "method_") else []  # which way was taken, and why

@@ -411,6 +411,18 @@ class _Task:
     state: str = "running"
 
 
+@dataclass
+class _Player:
+    """One person of a rehearsal, in one task."""
+
+    task: _Task
+    client: Client
+    once: bool  # is asked once
+    row: Any
+    target: Any
+    answers: int = 0
+
+
 @dataclass(frozen=True)
 class TasksAt:
     """The tasks of a shuffler, for a device that knows some analyzers' keys."""
@@ -525,42 +537,45 @@ class TasksAt:
         tasks = self.tasks(names)
         if not tasks:
             raise Stopped(f"{_NO_KNOWN_TASK}. Check --analyzer-key, which must be the analyzer's", 2)
+        players = [player for one in tasks for player in self._players(one, people, tokens, data, dialect)]
+        waiting = players
+        with ThreadPoolExecutor(_TALKING) as pool:
+            while waiting and time.monotonic() < self.deadline:
+                still = list(pool.map(self._play, waiting))
+                waiting = [player for player, more in zip(waiting, still, strict=True) if more]
+                time.sleep(_PAUSE)
         for one in tasks:
-            clients = [
-                Client(one.address, token, one.key, folder=one.folder / "rehearsal" / str(place), at_once=True, **self.options)
-                for place, token in enumerate(people)
-            ]
-            task = patiently(clients[0].task, self.deadline)
-            if task.query.remembers:
-                raise ArgumentError(
-                    "--rehearse", str(tokens), "left out for a task that takes days", "A stream cannot be rehearsed."
-                )
-            X, y = task.query.read_file(data, dialect)
-            if len(X) < len(people):
-                raise ArgumentError("--data", str(data), f"a table of {len(people):,} rows, one per token", f"It has {len(X):,}.")
-            targets = [None] * len(people) if y is None else [y[who : who + 1] for who in range(len(people))]
-            rows = [X[who : who + 1] for who in range(len(people))]
-            with ThreadPoolExecutor(_TALKING) as pool:
-                answers = sum(pool.map(partial(self._play, task), clients, rows, targets))
+            answers = sum(player.answers for player in players if player.task == one)
             say(messages(), f"{one.name or 'The task'}: {answers:,} answers were taken.")
 
-    def _play(self, task: Task, client: Client, row: Any, target: Any) -> int:
-        """One person of a rehearsal, until nothing more is asked of it."""
-        answers = 0
+    def _players(self, one: _Task, people: list[str], tokens: Path, data: Path, dialect: Dialect) -> list[_Player]:
+        """The people of a rehearsal in one task, each with its row."""
+        clients = [
+            Client(one.address, token, one.key, folder=one.folder / "rehearsal" / str(place), at_once=True, **self.options)
+            for place, token in enumerate(people)
+        ]
+        task = patiently(clients[0].task, self.deadline)
+        if task.query.remembers:
+            raise ArgumentError("--rehearse", str(tokens), "left out for a task that takes days", "A stream cannot be rehearsed.")
+        X, y = task.query.read_file(data, dialect)
+        if len(X) < len(people):
+            raise ArgumentError("--data", str(data), f"a table of {len(people):,} rows, one per token", f"It has {len(X):,}.")
         once = task.schedule.interactivity == "sequential" and not (task.secret is not None and task.secret.cover)
-        while time.monotonic() < self.deadline:
-            try:
-                sent = patiently(lambda: client.answer(lambda: (row, target)), self.deadline)
-            except ServerError as late:
-                if late.status != TOO_LATE:
-                    raise
-                return answers
-            answers += sent is not None and not sent.cover
-            if (once and answers) or (sent is None and patiently(client.ended, self.deadline) is not None):
-                break
-            if sent is None:
-                time.sleep(_PAUSE)
-        return answers
+        targets = [None] * len(people) if y is None else [y[who : who + 1] for who in range(len(people))]
+        return [_Player(one, client, once, X[who : who + 1], targets[who]) for who, client in enumerate(clients)]
+
+    def _play(self, player: _Player) -> bool:
+        """Answer as one person of a rehearsal, if it is asked now; whether it may be asked again."""
+        try:
+            sent = patiently(lambda: player.client.answer(lambda: (player.row, player.target)), self.deadline)
+        except ServerError as late:
+            if late.status != TOO_LATE:
+                raise
+            return False
+        if sent is None:
+            return patiently(player.client.ended, self.deadline) is None
+        player.answers += not sent.cover
+        return not (player.once and player.answers)
 
 
 def _outcome(name: str, client: Client, take_part: Callable[[Client], None]) -> tuple[str, int]:

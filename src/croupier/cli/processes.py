@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -115,20 +116,25 @@ def end_with_parent() -> None:
 
 
 class until_stopped:  # noqa: N801  (a context, used like a function)
-    """Waits for Ctrl-C or a request to terminate, and reports it."""
+    """Waits for Ctrl-C or a request to terminate, and reports it. Meanwhile there is a log, which has Python's warnings too."""
 
     def __init__(self, also: Any = None) -> None:
         self._event, self._also = threading.Event(), also
         self._before: dict[int, Any] = {}
+        self._warnings = warnings.catch_warnings()
 
     def __enter__(self) -> threading.Event:
-        from ..service.net.server import RateLimitedLog  # noqa: PLC0415
+        from ..service.net.server import RateLimitedLog, name_task  # noqa: PLC0415
 
         handler = logging.StreamHandler()
         handler.setFormatter(JsonLines())
+        handler.addFilter(name_task)  # first: the same line of two tasks is two lines
         handler.addFilter(RateLimitedLog())
         logging.basicConfig(level=logging.INFO, handlers=[handler])
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # its start is not worth four lines beside the role's key
+        self._warnings.__enter__()
+        warnings.simplefilter("always", UserWarning)  # of every task, not of the first; the log says a line once a minute
+        warnings.showwarning = lambda message, *_, **__: logging.getLogger("croupier").warning("%s", message)
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
         return self._event
@@ -139,6 +145,7 @@ class until_stopped:  # noqa: N801  (a context, used like a function)
             self._also()
 
     def __exit__(self, *_: object) -> None:
+        self._warnings.__exit__(None, None, None)
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

@@ -48,7 +48,7 @@ from .processes import (
     until_stopped,
     workers_context,
 )
-from .terminal import Stopped, check_output, least_seconds, length_line, messages, say
+from .terminal import Stopped, check_output, least_seconds, length_line, messages, say, warnings_said
 
 if TYPE_CHECKING:
     from ..service.enroller import SignIn
@@ -118,7 +118,7 @@ def enrol(
             file.flush()
     kept.close()
     if output not in (None, "-"):
-        say(messages(), f"{clients:,} tokens, one per line: {output}. Give each client its own.")
+        say(messages(), f"{words.counted(clients, 'token')}, one per line: {output}. Give each client its own.")
 
 
 @app.command(short_help="Enrol people by links and QR codes.")
@@ -312,7 +312,6 @@ def analyzer(  # noqa: PLR0915  (one run, from its file to its end)
 ) -> None:
     """Train a model on people whose records stay with them, or ask them one question. The same command resumes it."""
     from ..service.analyzer.app import analyzer_app  # noqa: PLC0415
-    from ..service.analyzer.dashboard import NOISE_ALONE, is_noise_alone  # noqa: PLC0415
     from ..service.analyzer.population import ANALYZER, RemotePopulation  # noqa: PLC0415
     from ..service.net.server import Served, signing_key  # noqa: PLC0415
     from ..service.wire.documents import WireError  # noqa: PLC0415
@@ -334,7 +333,8 @@ def analyzer(  # noqa: PLR0915  (one run, from its file to its end)
     check_port(host, port)
     context.with_resource(running_alone(folder, "analyzer"))
     role_key = signing_key(folder)
-    served_task = task_file.task()
+    with warnings_said(messages()):
+        served_task = task_file.task()
     _introduce(served_task)
     kept = opened(database or sqlite_url(folder, "analyzer"), ANALYZER)
     pool = None
@@ -370,8 +370,7 @@ def analyzer(  # noqa: PLR0915  (one run, from its file to its end)
         model.save(task_file.output)
         for line in [*promise_lines(estimator), *described_lines(model.schema, estimator), f"Model: {task_file.output}."]:
             say(messages(), line)
-        if is_noise_alone(served_task, population.answered()):
-            say(messages(), f"warning: {NOISE_ALONE}.", "yellow")
+        tasks.warn_of_noise(population, task_file.output)
         _finish(population, folder, stopped, linger)
 
 

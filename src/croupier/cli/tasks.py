@@ -83,6 +83,7 @@ def add(
 ) -> None:
     """Add a task; a running role starts it within a second."""
     from ..service.analyzer.app import add_files, files_of  # noqa: PLC0415
+    from ..service.analyzer.dashboard import promise_words  # noqa: PLC0415
     from ..service.net.registry import Keyring  # noqa: PLC0415
     from ..service.shuffler.host import checked_address, checked_key  # noqa: PLC0415
 
@@ -96,7 +97,8 @@ def add(
         with registry_of(folder, database, "analyzer") as registry:
             record_act(folder, "add task", name=called, file=str(task))
             served = add_files(registry, Keyring(folder), called, files_of(task, shuffler_key))
-        typer.echo(f"task {called} at /tasks/{called} of this analyzer: {served.users:,} users, {served.schedule.guarantee}")
+        promise = promise_words(served.schedule, served.query.release)
+        typer.echo(f"task {called} at /tasks/{called} of this analyzer: {served.users:,} users, {promise['proved']}")
         return
     if analyzer_key is None:
         raise ArgumentError(
@@ -207,7 +209,8 @@ def revoke_token(
     with registry_of(folder, database) as registry:
         owner = None if analyzer_key is None else checked_key(analyzer_key)
         record_act(folder, "revoke operators' tokens", analyzer_key=owner)
-        typer.echo(f"{registry.revoke(owner)} tokens were revoked")
+        revoked = registry.revoke(owner)
+        typer.echo(f"{words.counted(revoked, 'token')} {'was' if revoked == 1 else 'were'} revoked")
 
 
 @app.command(short_help="At a shuffler: accept an analyzer's new key.")
@@ -252,7 +255,16 @@ def work(one: HostedTask) -> None:
         estimator = one.file.estimator.fit_population(one.population, features, checkpoint=one.folder / "run.journal")
         TableModel(one.file.facts, estimator).save(one.file.output)
         say(messages(), f"Model: {one.file.output}.")
+        warn_of_noise(one.population, one.file.output)
     (one.folder / "run.html").write_text(page(Dashboard(one.population).state()), encoding="utf-8")
+
+
+def warn_of_noise(population: RemotePopulation, model: Path) -> None:
+    """Warn of a model that may be made of noise alone."""
+    from ..service.analyzer.dashboard import NOISE_ALONE, is_noise_alone  # noqa: PLC0415
+
+    if is_noise_alone(population.task, population.answered()):
+        say(messages(), f"warning: {model}: {NOISE_ALONE}.", "yellow")
 
 
 def serve_analyzer(

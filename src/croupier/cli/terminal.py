@@ -23,7 +23,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRe
 from ..optimizer import Schedule, StopTraining
 from ..optimizer.result import Round
 from ..optimizer.training import RUN
-from ..privacy._statements import round_up
+from ..privacy._statements import counted, round_up
 from ..table import Schema
 from ..table._population import Watcher
 from ..table.schema import Label, as_text
@@ -218,7 +218,7 @@ def usual_wait(task: Task) -> float:
 
 def length_line(task: Task, now: float | None = None) -> str:
     """How long a task takes, in a sentence for its operator."""
-    rounds = "1 round" if task.schedule.rounds == 1 else f"{task.schedule.rounds:,} rounds"
+    rounds = counted(task.schedule.rounds, "round")
     least = least_seconds(task)
     if least is not None and task.secret is not None:
         when = clock_text(least, now)

@@ -207,7 +207,8 @@ def asked_for(planned: Schedule) -> str:
     """What the rounds of a schedule ask for, in words."""
     names = {"mean": "their rows", "spread": "their rows and squares", "moments": "products of their rows' entries"}
     opening = [
-        f"{names[phase.algorithm]} in the first {phase.rounds} rounds ({phase.plan.bits_per_user:,} bits per report)"
+        f"{names[phase.algorithm]} in the first {'round' if phase.rounds == 1 else f'{phase.rounds} rounds'} "
+        f"({phase.plan.bits_per_user:,} bits per report)"
         for phase in planned.phases
         if phase.opens
     ]

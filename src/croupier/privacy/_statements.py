@@ -238,6 +238,11 @@ class PromiseWords:
         return f"{everyone[0].upper()}{everyone[1:]} add the noise that they should. {lies}"
 
 
+def counted(number: int, noun: str) -> str:
+    """So many of something: 1 round, 1,000 rounds."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def crowd(honest: Any, who: str = "people") -> str:
     """The honest part of everybody that a proof needs, never said to be smaller than it is."""
     share = percent_up(honest)

@@ -123,8 +123,10 @@ def lots_table(plan: LotsPlan) -> Table:
 def _opening(plan: LotsPlan) -> dict[str, str]:
     """What users send in the first rounds, where these ask other questions."""
     return {
-        f"in rounds {first + 1:,} to {first + stage.rounds:,}": f"{stage.plan.bits_per_coordinate:,} bits per coordinate"
-        f"{_rotated(stage.plan) or f' of {stage.plan.dim:,}'}, {stage.plan.bits_per_user:,} bits in all"
+        f"in round {first + 1:,}" if stage.rounds == 1 else f"in rounds {first + 1:,} to {first + stage.rounds:,}": (
+            f"{stage.plan.bits_per_coordinate:,} bits per coordinate"
+            f"{_rotated(stage.plan) or f' of {stage.plan.dim:,}'}, {stage.plan.bits_per_user:,} bits in all"
+        )
         for first, stage in zip(accumulate((s.rounds for s in plan.opening), initial=0), plan.opening, strict=False)
     }
 

@@ -17,7 +17,7 @@ from ..optimizer.phases import Phase
 from ..optimizer.training import BAND, noise_norms
 from ..privacy import Guarantee, NoCertificateError, SumPlan, plan_lots, plan_sum
 from ..privacy import _statements as words
-from ..privacy._statements import round_up
+from ..privacy._statements import counted, round_up
 from ..privacy.plan import REQUEST_FIELDS
 from ..validation import ArgumentError, Found
 from ._intervals import intervals_page, kind_of, summaries_of, weights_section, without_rounds
@@ -72,12 +72,14 @@ def gradient_figure(result: Result) -> str:
     early = min(range(len(norms)), key=lambda i: (-norms[i], i))
     figure.label(rounds[early], norms[early], "one dot per round", anchor="start" if early < len(norms) / 2 else "end", shift=-9)
     others = len(result.history) - len(history)
-    first = f" The first {others:,} rounds asked about rows, not gradients, and have no dot." if others else ""
+    what, have = ("round", "has") if others == 1 else (f"{others:,} rounds", "have")
+    first = f" The first {what} asked about rows, not gradients, and {have} no dot." if others else ""
     where = sum(norm <= top for norm, top in zip(norms, high, strict=True))
     return _captioned(
         figure,
         f"Each dot is the length of a round's mean gradient, noise included. The band holds {BAND:.0%} of the "
-        f"lengths that the noise alone would have. {where:,} of {len(norms):,} rounds lie in or below it: there the people's own "
+        f"lengths that the noise alone would have. {where:,} of {counted(len(norms), 'round')} "
+        f"{'lies' if where == 1 else 'lie'} in or below it: there the people's own "
         f"gradient was too small to stand out, which is how a finished training looks, and also one with too little budget.{first}",
     )
 
@@ -91,7 +93,7 @@ def distance_figure(result: Result, radius: float | None = None) -> str:
     figure = Figure(
         name="distance",
         title="Distance of the weights from their start",
-        description=f"From 0 to {final:.3g} over {len(rounds)} rounds."
+        description=f"From 0 to {final:.3g} over {counted(len(rounds), 'round')}."
         + (f" The radius is {limit:.3g}." if limit is not None else ""),
         x=_rounds_axis([*rounds, rounds[-1] + 1]),
         y=Axis.over("distance from the start", [0.0, *moved, final or 1.0, *([] if limit is None else [1.1 * limit])]),
@@ -406,7 +408,9 @@ class _Shown:
     def subtitle(self) -> str:
         how_often = "all of them asked in every round" if self.full else "each asked at most once"
         cut = f" of {self.result.schedule.rounds:,} planned" if self.result.stopped else ""
-        return f"{self.name}, learned from {self.result.users:,} people, {how_often}, in {self.result.rounds:,} rounds{cut}."
+        return (
+            f"{self.name}, learned from {self.result.users:,} people, {how_often}, in {counted(self.result.rounds, 'round')}{cut}."
+        )
 
 
 # --- sections -------------------------------------------------------------------------------------------------------------------

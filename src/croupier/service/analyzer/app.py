@@ -31,7 +31,7 @@ from starlette.types import ASGIApp
 from ...files import write_whole
 from ..net.database import Database
 from ..net.registry import KEEP_DAYS, Keyring, Operator, RegisteredTask, Registry, TaskState, check_name
-from ..net.server import Careful, Loop, TurnOutcome, document_answer, hand_over, refusal_answer, role_app
+from ..net.server import TASK, Careful, Loop, TurnOutcome, document_answer, hand_over, refusal_answer, role_app
 from ..wire.documents import Document, WireError, hex_of
 from ..wire.task import RefusedError, Task, TaskEndedError
 from .dashboard import POLICY, Dashboard, page
@@ -305,9 +305,9 @@ class AnalyzerHost:
                 one.population.stop()
                 return
             one.population.store.close()
-            del self._served[row.name]
         if row.name not in self._over:
             self._over[row.name] = _ended_app(self.registry.folder(row.name))
+        self._served.pop(row.name, None)  # last: nobody hears that there is no such task
         if self.registry.due(row, self._keep_days):
             self.registry.delete(row.name, keep=lambda file: not file.name.startswith(_WORKING))
             log.info("what was stored of task %s was deleted, %g days after its end; its results stay", row.name, self._keep_days)
@@ -342,6 +342,7 @@ class AnalyzerHost:
 
     def _run(self, name: str, one: HostedTask) -> None:
         """Train or ask, and say that the task has ended: the analyzer's signed word, until the shuffler has heard it."""
+        TASK.set(name)
         why, population = "all rounds are done", one.population
         try:
             self._work(one)
@@ -352,7 +353,7 @@ class AnalyzerHost:
         except TaskEndedError as end:
             why = str(end)
         except Exception as problem:  # of one task alone: it is tried again
-            log.exception("task %s cannot go on now", name)
+            log.exception("the task cannot go on now")
             one.failed = f"{type(problem).__name__}: {problem}"
             return
         early = None if why == "all rounds are done" else why[:500]

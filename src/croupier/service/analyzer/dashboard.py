@@ -245,7 +245,8 @@ def plan_words(task: Task, number: int) -> list[list[str]]:
     rows = {
         query.subject: query.description,
         "method": f"{schedule.method}, {schedule.interactivity} interactivity; {schedule.why}",
-        "phase": f"{number} of {len(schedule.phases)}: {phase.rounds:,} rounds of {phase.batch:,} {unit}, by {phase.algorithm}",
+        "phase": f"{number} of {len(schedule.phases)}: {words.counted(phase.rounds, 'round')} of {phase.batch:,} {unit}, "
+        f"by {phase.algorithm}",
         "a person": "is in every round" if full else f"is in one round at most{hidden}",
         "a round ends": ends,
         "honest in a round": _honest_words(task, phase, unit),
@@ -291,7 +292,7 @@ def _honest_words(task: Task, phase: Phase, unit: str) -> str:
 def bad_words(answered: Sequence[Answered]) -> list[list[str]]:
     """What was bad in the rounds so far, in words; nothing where all was well."""
     bad, dropped = sum(entry.bad for entry in answered), [entry.number for entry in answered if entry.dropped]
-    rows = [["bad reports", f"{bad:,} were left out, or counted as zeros"]] if bad else []
+    rows = [["bad reports", f"{bad:,} {'was' if bad == 1 else 'were'} left out, or counted as zeros"]] if bad else []
     numbers = ", ".join(map(str, dropped))
     return rows + ([["lost rounds", f"{numbers}: counts that no users could have sent"]] if dropped else [])
 

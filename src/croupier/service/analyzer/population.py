@@ -181,7 +181,7 @@ def open_batch(
     elif verdict.counts is not None:
         values["ones"] = json.dumps(verdict.counts.ones.tolist())
     if verdict.bad:
-        log.warning("round %d: %d bad %s", task_round.number, verdict.bad, transport.bad_words)
+        log.warning("round %d: bad %s: %d", task_round.number, transport.bad_words, verdict.bad)
     with store.begin() as connection:
         connection.execute(insert(found).values(round=task_round.batch, **finding))
         admission.spend(connection)

@@ -38,7 +38,7 @@ from ..wire.documents import Document, WireError, followed, hex_of, succession, 
 from ..wire.task import RefusedError
 from .database import Database, hash_of
 from .http import TASK_NAME
-from .server import Careful, DirectRoute, DirectRoutes, Loop, bearer_token, read_body, refusal_answer, role_app, signing_key
+from .server import TASK, Careful, DirectRoute, DirectRoutes, Loop, bearer_token, read_body, refusal_answer, role_app, signing_key
 
 # Tasks that are not ended, at most: of a role, and of one analyzer by default; and how many an analyzer may ever have.
 MOST_TASKS, MOST_OF_ANALYZER, MOST_EVER = 64, 16, 1000
@@ -463,6 +463,7 @@ class Dispatch:
         if isinstance(app, RefusedError):
             await Careful(refusal_answer(app.status, str(app)))(scope, receive, send)
             return
+        TASK.set(name)
         await app({**scope, "path": rest, "raw_path": rest.encode()}, receive, send)
 
 

@@ -293,7 +293,7 @@ class ShufflerHost:
             role = HostedShuffler(self.registry, row, store, self.people, self._keys, **limits)
             certificates: dict[str, Any] = {"ca": Path(row.ca) if row.ca else None, "enroller_ca": self._enroller_ca}
             certificates |= {"public": public}
-            relay = AnalyzerRelay(role, row.address, **certificates, leads=lambda: self._leads)
+            relay = AnalyzerRelay(role, row.address, **certificates, leads=lambda: self._leads, name=row.name)
         except BaseException:
             store.close()
             raise
@@ -317,6 +317,7 @@ class ShufflerHost:
                 reason = "the shuffler's operator has ended the task"
                 threading.Thread(target=one.relay.refuse, args=(reason,), name="refusal", daemon=True).start()
             one.relay.__exit__()
+            self._over[row.name] = self._left_of(one.role.store)  # first: nobody hears that there is no such task
             self._served.pop(row.name)
             one.role.store.close()
         if row.deleted is not None:

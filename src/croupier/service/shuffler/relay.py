@@ -21,7 +21,7 @@ from ...files import lock
 from ...validation import ArgumentError
 from ..net.database import Database, cause_of
 from ..net.http import Server, ServerError, require_private_way, require_public
-from ..net.server import _LONGEST_PAUSE, _NEWS, _NO_NEWS, _PAUSE, _TIMEOUT, Loop, TurnOutcome
+from ..net.server import _LONGEST_PAUSE, _NEWS, _NO_NEWS, _PAUSE, _TIMEOUT, TASK, Loop, TurnOutcome
 from ..wire.documents import Document, WireError
 from ..wire.task import Arrivals, RefusedError
 from .role import ShufflerRole
@@ -105,8 +105,9 @@ class AnalyzerRelay:
         enroller_ca: Path | None = None,
         public: bool = False,
         leads: Callable[[], bool] | None = None,
+        name: str = "",
     ) -> None:
-        """`leads` says whether this process does errands, where that is decided for several tasks at once.
+        """`leads` says whether this process does errands, where that is decided for several tasks; `name` is the task's.
 
         `public`: an enroller on this machine or in a private network is not asked.
         """
@@ -116,7 +117,7 @@ class AnalyzerRelay:
         self._server = Server(self._analyzer, ca=ca, timeout=_TIMEOUT)
         self._enroller_ca, self._public, self._enroller_said = enroller_ca, public, ""
         self._leadership = Leadership(shuffler.store)
-        self._leads = leads or self._leadership.held
+        self._leads, self._name = leads or self._leadership.held, name
         self.paused = False  # no new round is opened; one that is open ends as it would
         self._fetched = False  # the analyzer's task, by this process
         self._ended = shuffler.end() is not None
@@ -133,6 +134,7 @@ class AnalyzerRelay:
 
     def _turn(self) -> TurnOutcome:
         """Do all errands once if this process leads, each whatever became of the others; if not, follow who does."""
+        TASK.set(self._name)
         self._shuffler.clock.look()
         errands = [self._shuffler.follow, self._hear_end]
         if self._leads():

@@ -661,14 +661,14 @@ class Rounds:
         most, left = most_excluded(task, phase), len(rows) - len(out)
         state, batch = RoundState.REFUSED, None
         if len(out) > most or left < phase.plan.honest_users:
-            log.error("round %d is given up: %d reports are bad, more than the %d allowed", task_round.number, len(out), most)
+            log.error("round %d is given up: bad reports: %d, more than the %d allowed", task_round.number, len(out), most)
             connection.execute(delete(unforwarded).where(unforwarded.c.round == task_round.batch))
         else:
             rest = SealedReport.read_alike([row.body for row in rows if row.place not in out])
             release = TRANSPORTS[task.transport].release(rest, phase.plan, commitment)
             state, batch = RoundState.SUMMED, release.to_bytes(self._key)
             if out:
-                log.warning("round %d: %d reports are left out; croupier serve excluded names them", task_round.number, len(out))
+                log.warning("round %d: reports left out: %d; croupier serve excluded names them", task_round.number, len(out))
         connection.execute(update(rounds).where(rounds.c.id == task_round.batch).values(state=state, batch=batch))
         connection.execute(delete(checking).where(checking.c.round == task_round.batch))
 

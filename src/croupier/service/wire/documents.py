@@ -321,7 +321,8 @@ class End:
         return cls(task, values["rounds"], values["reason"])
 
     def __str__(self) -> str:
-        return f"the task has ended, all {self.rounds} rounds are done" if self.reason is None else self.reason
+        done = "its only round is done" if self.rounds == 1 else f"all {self.rounds} rounds are done"
+        return f"the task has ended, {done}" if self.reason is None else self.reason
 
 
 def refusal(document: Document, reason: str, analyzer: Ed25519PublicKey, key: Ed25519PrivateKey) -> Document | None:

@@ -382,7 +382,7 @@ class Transport(ABC):
 
     def spoiled(self, verdict: Verdict, users: int, most: int) -> str:
         """Say that a batch of so many users has more that is bad than is allowed."""
-        return f"{verdict.bad} of {users} reports are bad, more than the {most} allowed"
+        return f"{verdict.bad} of {users} reports {'is' if verdict.bad == 1 else 'are'} bad, more than the {most} allowed"
 
     @abstractmethod
     def release(self, reports: Sequence[SealedReport], plan: SumPlan, exclusions: bytes) -> Release:
