@@ -11,18 +11,20 @@ import stat
 import subprocess
 import sys
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import croupier as cr
 from croupier.estimator import PrivacyAccount, ShuffleLogisticRegression
-from croupier.optimizer import StopTraining
-from croupier.optimizer._journal import Journal
+from croupier.optimizer import StopTraining, replay
+from croupier.optimizer._gradients import RowMoments
+from croupier.optimizer._journal import VERSION, Journal
 from croupier.optimizer.training import FinishedRunWarning, prepared, run
 from croupier.population import ArrayPopulation
 from croupier.privacy._ledger import BudgetExceededError
-from croupier.problem import Ball, Logistic, Problem
+from croupier.problem import Ball, CappedLogistic, Logistic, Problem
 from croupier.protocol.randomness import Secret
 
 pytestmark = pytest.mark.filterwarnings("ignore::croupier.optimizer.training.FinishedRunWarning")
@@ -295,7 +297,6 @@ def with_another_gradient(line):
         edited(4, lambda line: b'"ask"'),
         edited(3, lambda line: line.replace(b'"gradient"', b'"grodient"')),
         edited(3, with_another_gradient),
-        edited(0, lambda line: line.replace(b'"version": 1', b'"version": 2')),  # draws other noise from the same secret
         edited(0, lambda line: line.replace(b"croupier journal", b"croupier run")),
         edited(0, lambda line: b"[]"),
         edited(0, lambda line: b"a,b,c"),
@@ -310,8 +311,7 @@ def with_another_gradient(line):
         "text",
         "renamed",
         "changed",
-        "later",
-        "earlier",
+        "format",
         "header",
         "foreign",
         "removed",
@@ -325,6 +325,16 @@ def test_a_file_that_is_damaged_in_the_middle_is_refused(tmp_path, damage):
     path.write_bytes(b"\n".join(lines))
     with pytest.raises(cr.ArgumentError, match=re.escape(str(path))):
         Small.run(path, Silent(X[:60, :1], Y[:60]))
+
+
+def test_a_run_of_another_version_is_refused_by_its_number_and_left_as_it_is(tmp_path):
+    """It may draw other noise from the same secret."""
+    path = tmp_path / "run"
+    content = Small.cut_off(path)[0].replace(b'"version": %d' % VERSION, b'"version": 1')
+    path.write_bytes(content)
+    with pytest.raises(cr.ArgumentError, match=f"is of version 1; it must be .* version {VERSION}. A version resumes only its own"):
+        Small.run(path, Silent(X[:60, :1], Y[:60]))
+    assert path.read_bytes() == content
 
 
 @pytest.mark.parametrize("content", [b'{"model": "precious"}', b"a,b\n1,2\n3,4", b'{"format": "croupier journal", "ver'])
@@ -357,6 +367,81 @@ def test_a_round_is_asked_again_about_the_point_in_the_file_to_its_last_bit(tmp_
         else:
             with pytest.raises(cr.ArgumentError, match="other points"):
                 Small.run(path, Silent(X[:60, :1], Y[:60]))
+
+
+# Ten rounds, of which two find coordinates: descent has eight, the last six of which count people by their odds.
+ROWS = np.column_stack([X, np.ones(len(X))])
+FOUND = Problem(CappedLogistic(), Ball(dim=3, radius=10.0), feature_norm=2.0, constant=1.0)
+
+
+class Seeing(ArrayPopulation):
+    """Remembers all of each question, and what came back; dies when round `dies` is answered, before anybody hears of it."""
+
+    def __init__(self, *, dies=None):
+        super().__init__(ROWS, Y)
+        self.dies, self.asked = dies, []
+
+    def answer(self, question):
+        estimate, query = super().answer(question), question.query
+        seen = (query.theta.tobytes(), query.objective.coordinates.digest) if question.number > 2 else None
+        self.asked.append((question.number, seen, question.secret.key, estimate.sum.tobytes()))
+        if question.number == self.dies:
+            raise Killed
+        return estimate
+
+
+def in_coordinates(path, population, **options):
+    planned = cr.schedule(FOUND, 300, epsilon=50.0, delta=1e-6, rule="whitened", rounds=10)
+    opening, descent = planned.phases
+    assert (opening.rounds, descent.rounds) == (2, 8)
+    chosen = replace(planned, phases=(opening, replace(descent, focus=0.5)))
+    return run(FOUND, population, chosen, start=np.zeros(3), checkpoint=path, **options)
+
+
+def nudge(patch, by=None):
+    """Another processor, whose linear algebra rounds an entry of the coordinates otherwise."""
+    found = RowMoments.found
+
+    def nudged(*arguments):
+        view = found(*arguments)
+        turn = np.array(view.coordinates.turn, dtype=np.float32)
+        turn[0, 1] = np.nextafter(turn[0, 1], np.float32(9)) if by is None else turn[0, 1] + np.float32(by)
+        return replace(view, coordinates=replace(view.coordinates, turn=turn))
+
+    patch.setattr(RowMoments, "found", nudged)
+
+
+@pytest.mark.parametrize("dies", [3, 4, 5, 6, 10])
+def test_a_round_is_asked_again_in_the_coordinates_in_the_file_to_their_last_bit(tmp_path, monkeypatch, dies):
+    path, first, here, there = tmp_path / "run", Seeing(dies=dies), Seeing(), Seeing()
+    with pytest.raises(Killed):
+        in_coordinates(path, first)
+    expected = in_coordinates(copied(path, "here"), here)
+    with monkeypatch.context() as patch:
+        nudge(patch)
+        result = in_coordinates(path, there, callbacks=lambda done: stop(done) if done.index == 10 else None)
+        assert np.allclose(replay(FOUND, result), result.theta, rtol=1e-6)
+    assert there.asked[0] == here.asked[0] == first.asked[-1]
+    assert first.asked[-1][0] == dies
+    # all of a phase, whoever computes them, but for the focus
+    assert len({digest for _, (_, digest), *_ in [*first.asked[2:], *here.asked, *there.asked]}) == 2
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["ask"] for line in lines if "coordinates" in line] == [3, 5]
+    assert result.history[dies - 1].theta.tobytes() == expected.history[dies - 1].theta.tobytes()
+    if dies == 10:
+        assert np.allclose(result.theta, expected.theta, rtol=1e-6)
+    assert in_coordinates(path, Seeing()).rounds == 10  # and back on the first processor
+
+
+def test_a_round_that_was_asked_in_other_coordinates_is_not_asked_again(tmp_path, monkeypatch):
+    path = tmp_path / "run"
+    with pytest.raises(Killed):
+        in_coordinates(path, Seeing(dies=3))
+    nudge(monkeypatch, by=0.01)
+    people = Seeing()
+    with pytest.raises(cr.ArgumentError, match="other points"):
+        in_coordinates(path, people)
+    assert people.asked == []
 
 
 def test_a_disk_that_is_full_ends_the_run_and_loses_nothing(tmp_path, monkeypatch):

@@ -26,6 +26,7 @@ from test_deployed_lots import COVERED, ENOUGH, SECRET, Clock, Device, blank_coi
 
 from croupier import problem as losses
 from croupier.arithmetic import LinearVectors, products
+from croupier.optimizer._gradients import RowMoments
 from croupier.problem.problem import Coordinates
 from croupier.protocol._encoding import clip_to_ball
 from croupier.service.analyzer.app import files_of
@@ -196,6 +197,36 @@ def test_an_analyzer_that_stops_in_an_opening_or_between_stages_asks_nobody_twic
     assert [(one.phase, one.coordinates is None) for one in seen] == [(1, True)] * 2 + [(2, False)] * 8
     assert len({one.coordinates.digest for one in seen[2:]}) == 1
     assert np.linalg.norm(theta) > 0
+
+
+def test_an_analyzer_on_another_processor_goes_on_with_the_round_that_is_open(make, clock, monkeypatch):
+    """One entry of the coordinates is one unit of single precision off there: reports wait for the very round that was opened."""
+    world = make(rule="whitened", rounds=10, users=60, transport="masked-sum")
+    role, computed, seen = world.shuffler(), RowMoments.found, []
+
+    def nudged(*arguments):
+        view = computed(*arguments)
+        turn = np.array(view.coordinates.turn, dtype=np.float32)
+        turn[0, 1] = np.nextafter(turn[0, 1], np.float32(9))
+        return replace(view, coordinates=replace(view.coordinates, turn=turn))
+
+    for number in range(1, 11):
+        with training(world) as running:
+            document = running.next_round(number - 1)
+        monkeypatch.setattr(RowMoments, "found", nudged if number % 2 else computed)
+        with training(world) as running:
+            assert running.next_round(number - 1) == document
+            seen.append(world.read(document))
+            role.open(document)
+            for user in of_round(world, number):
+                role.receive(world.names[user], world.report(user, document))
+            clock.now += 2 * SECRET.seconds
+            role.close_late()
+            bring(role, running.population)
+            soon(lambda wanted=number: len(running.population.answered()) == wanted)
+            if number == 10:
+                assert np.linalg.norm(running.result()) > 0
+    assert len({one.coordinates.digest for one in seen[2:]}) == 1
 
 
 def test_a_run_whose_rows_have_no_mean_to_take_off_states_its_public_coordinates(make):

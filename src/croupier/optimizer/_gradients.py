@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -94,7 +94,16 @@ class Gradients(Query):
     @property
     def about(self) -> bytes:
         """What of the question is not in theta: the coordinates that earlier rounds have found."""
-        return self.objective.coordinates.digest if isinstance(self.objective, Recast) else b""
+        return b"" if self.coordinates is None else self.coordinates.digest
+
+    @property
+    def coordinates(self) -> Coordinates | None:
+        """Those that gradients are taken in, where earlier rounds have found some."""
+        return self.objective.coordinates if isinstance(self.objective, Recast) else None
+
+    def taken_in(self, coordinates: Coordinates) -> Gradients:
+        """The same question in these coordinates, in place of others that were found."""
+        return replace(self, objective=replace(cast(Recast, self.objective), coordinates=coordinates))
 
     def vectors(self, X: Any, y: Any) -> Floats | LinearVectors:
         """The same as products of slopes and features, where they are our own."""

@@ -1,8 +1,9 @@
 """A journal of a run on disk, apart from `training`: another process resumes it, and privacy is neither lost nor spent twice.
 
-The file says which point a round asks about before anybody is asked, and what came back after. A run that is begun again with it
-does the answered rounds from the file. A round that was asked but not answered is asked again about the same point, under the same
-secret, so that the users answer with the very same noise: that is one release, not two.
+The file says which point a round asks about, and in which coordinates where earlier rounds have found some, before anybody is
+asked, and what came back after. A run that is begun again with it does the answered rounds from the file. A round that was asked
+but not answered is asked again about the same point in the same coordinates, under the same secret, so that the users answer with
+the very same noise: that is one release, not two.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -18,13 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..files import append, json_line, json_object, lock, sync_folder, written_whole
+from ..problem.problem import Coordinates
 from ..protocol.randomness import Secret
 from ..validation import ArgumentError, Found, whole
-from .result import Round
+from .result import Round, nearly
 
 Floats = NDArray[np.float64]
 # The version changes whenever the same secret would give other noise: a question must not be answered twice, with two of them.
-FORMAT, VERSION = "croupier journal", 1
+FORMAT, VERSION = "croupier journal", 2
 _BEGINNING = f'{{"format": "{FORMAT}"'.encode()
 
 
@@ -40,6 +43,7 @@ class Journal:
         self.path = None if path is None else Path(path).resolve()  # of a link, the file that it leads to
         self._file: int | None = None
         self._asked: tuple[int, Floats] | None = None
+        self._coordinates: Coordinates | None = None  # the last that were asked in
         self._answered: list[tuple[Round, bool]] = []
         self._records: str | None = None
         self.finished = self.failed = False
@@ -78,17 +82,34 @@ class Journal:
         """The round if it was answered already, and whether privately."""
         if index > len(self._answered):
             return None
-        self._require_point(self._answered[index - 1][0].theta, theta)
+        self._require(nearly(self._answered[index - 1][0].theta, theta))
         return self._answered[index - 1]
 
-    def ask(self, index: int, theta: Floats) -> Floats:
-        """Write down what is about to be asked; returns the point to ask about, to the last bit that of an earlier attempt."""
+    def ask(self, index: int, theta: Floats, coordinates: Coordinates | None = None) -> tuple[Floats, Coordinates | None]:
+        """Write down what is about to be asked; returns the point to ask about and the coordinates to ask in.
+
+        They are those of an earlier attempt to the last bit. Coordinates that are the last ones but for rounding are those: so all
+        rounds share them wherever they were found again, and they are written where they change.
+        """
         if self._asked is not None and self._asked[0] == index:
-            self._require_point(self._asked[1], theta)
-            return self._asked[1]
+            self._require(nearly(self._asked[1], theta) and (coordinates is None or self._still(coordinates)))
+            return self._asked[1], None if coordinates is None else self._coordinates
+        line = {"ask": index, "theta": theta.tolist()}
+        if coordinates is not None:
+            then = self._coordinates
+            if then is not None and self._still(coordinates):
+                coordinates = then if then.focus == coordinates.focus else replace(then, focus=coordinates.focus)
+            if coordinates is not then:
+                line |= {"coordinates": coordinates.to_dict(), "rows": [len(coordinates.turn), coordinates.constant]}
+            self._coordinates = coordinates
         self._asked = index, theta
-        self._append({"ask": index, "theta": theta.tolist()})
-        return theta
+        self._append(line)
+        return theta, coordinates
+
+    def _still(self, now: Coordinates) -> bool:
+        """Whether these are the last coordinates but for rounding, whatever the focus is."""
+        then = self._coordinates
+        return then is not None and nearly(then.turn.ravel(), now.turn.ravel()) and nearly(then.centre, now.centre)
 
     def answer(self, answered: Round, private: bool) -> None:
         """Write down what came back."""
@@ -170,6 +191,8 @@ class Journal:
             self._records = str(line["records"])
         elif "ask" in line:
             self._asked = int(line["ask"]), np.asarray(line["theta"], dtype=np.float64)
+            if "coordinates" in line:
+                self._coordinates = Coordinates.from_dict(line["coordinates"], *line["rows"])
         elif "answer" in line:
             self._answered.append((Round.from_dict(line["answer"]), bool(line["private"])))
         elif "failed" in line:
@@ -179,8 +202,10 @@ class Journal:
 
     def _require_same(self, header: dict[str, Any]) -> None:
         """Refuse a file of something else, or of another run; take over its secret and name."""
-        if header.get("format") != FORMAT or header.get("version") != VERSION:
+        if header.get("format") != FORMAT:
             self._refuse_file()
+        if header.get("version") != VERSION:
+            self._refuse_file(Found(f"{self.path} is of version {header.get('version')}"))
         try:
             theirs = header["facts"] | {"seed": header["seed"]}
             self._header, mine = header, self._header["facts"] | {"seed": self._header["seed"]}
@@ -193,17 +218,17 @@ class Journal:
                     "checkpoint", Found(f"{self.path} is of a run with another {name}"), f"a run with this {name}", remedy
                 )
 
-    def _refuse_file(self) -> NoReturn:
+    def _refuse_file(self, found: Found | None = None) -> NoReturn:
         allowed = f"a new file, or one of {FORMAT!r}, version {VERSION}"
         raise ArgumentError(
             "checkpoint",
-            str(self.path),
+            found or str(self.path),
             allowed,
             "A version resumes only its own runs. Choose another file; this one is left as it is.",
         )
 
-    def _require_point(self, then: Floats, now: Floats) -> None:
-        if then.shape != now.shape or not np.allclose(then, now, rtol=1e-9, atol=1e-12):
+    def _require(self, same: bool) -> None:
+        if not same:
             allowed = "a run of this problem, which would ask about other points"
             raise ArgumentError("checkpoint", str(self.path), allowed, "Use another file; what this one spent stays spent.")
 

@@ -27,6 +27,7 @@ from ..problem.custom import UndescribableError
 from ..problem.problem import Objective
 from ..protocol.randomness import Secret
 from ..validation import ArgumentError, Found, Invalid, blanks, one_of, real
+from ._gradients import Gradients
 from ._journal import Journal
 from .algorithms import Ask, dimension_of, run_phases
 from .phases import OPENINGS, Schedule, check_schedule, start_point
@@ -369,8 +370,11 @@ class Run:
         """Ask the users of a round: one batch, or with blocks one for each, whose estimates add up."""
         if self.journal.secret is None:
             raise ValueError("the run has ended and its secret is gone: it can no longer ask anybody")
-        phase, point = self.chosen.phases[number - 1], self.journal.ask(index, point)
+        phase, asked = self.chosen.phases[number - 1], query(point)
+        point, coordinates = self.journal.ask(index, point, asked.coordinates if isinstance(asked, Gradients) else None)
         asked = query(point)
+        if coordinates is not None:
+            asked = cast(Gradients, asked).taken_in(coordinates)
         more = getattr(asked, "about", b"")  # what the question depends on beside the point
         about = (index, point.tobytes(), *([more] if more else []), parts[0].first, parts[-1].last, self.plans[number - 1])
         secret = self.journal.secret.derive("round", *about)

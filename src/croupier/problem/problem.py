@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -684,6 +684,22 @@ class Coordinates:
         parts = [self.turn.tobytes(), b"" if self.centre is None else self.centre.tobytes()]
         numbers = [self.constant, self.focus][: 1 + bool(self.focus)]
         return b"".join([len(part).to_bytes(8, "little") + part for part in parts] + [np.array(numbers).tobytes()])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the words of it, without the rows' constant: numbers in single precision, little endian, as hex; and the focus."""
+        parts = {"turn": self.turn, "centre": self.centre}
+        words = {name: part.astype("<f4").tobytes().hex() for name, part in parts.items() if part is not None}
+        return words | ({"focus": self.focus} if self.focus else {})
+
+    @classmethod
+    def from_dict(cls, words: dict[str, Any], features: int, constant: float) -> Self:
+        """Return what such words state of rows of so many columns: a factor for each, or a matrix."""
+        texts = {name: text for name, text in words.items() if name != "focus"}
+        parts = {name: np.frombuffer(bytes.fromhex(text), "<f4") for name, text in texts.items()}
+        turn = parts["turn"]
+        if turn.size == features**2 and features > 1:
+            turn = turn.reshape(features, features)
+        return cls(turn, parts.get("centre"), constant, words.get("focus", 0.0))
 
     def rows(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Return what the map makes of rows, in their precision; each row's by itself, whatever rows are beside it."""

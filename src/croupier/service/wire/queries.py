@@ -454,24 +454,6 @@ def check_coordinates(problem: Problem, schedule: Schedule) -> None:
         raise ArgumentError("rule", rule, f"'plain' for over {most} columns in a deployed task", "Leave it out, or change it.")
 
 
-def coordinates_to_dict(coordinates: Coordinates) -> dict[str, Any]:
-    """Return the words of coordinates: numbers in single precision, little endian, as hex digits; and the focus."""
-    parts = {"turn": coordinates.turn, "centre": coordinates.centre}
-    words = {name: part.astype("<f4").tobytes().hex() for name, part in parts.items() if part is not None}
-    return words | ({"focus": coordinates.focus} if coordinates.focus else {})
-
-
-def coordinates_from_dict(words: dict[str, Any], problem: Problem) -> Coordinates:
-    """Return the coordinates that such words state: a factor for each column of a problem's rows, or a matrix; finite."""
-    texts = {name: text for name, text in words.items() if name != "focus"}
-    parts = {name: np.frombuffer(bytes.fromhex(text), "<f4").astype(np.float64) for name, text in texts.items()}
-    turn, features = parts["turn"], problem.features
-    if turn.size == features**2 and features > 1:
-        turn = turn.reshape(features, features)
-    centre = parts.get("centre")
-    return Coordinates(turn, centre, 0.0 if centre is None else problem.constant, words.get("focus", 0.0))
-
-
 def records_to_dict(facts: Schema, request: Request) -> dict[str, Any]:
     """Return the words of a training task about its records."""
     words = {"schema": schema_to_dict(facts), "features": list(Encoder(facts).names)}

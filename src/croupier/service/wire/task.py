@@ -29,8 +29,6 @@ from .queries import (
     TaskQuery,
     TrainingQuery,
     check_coordinates,
-    coordinates_from_dict,
-    coordinates_to_dict,
     query_from_dict,
 )
 from .reports import TOKEN_BYTES
@@ -401,7 +399,7 @@ class TaskRound:
             "theta": self.theta.tolist(),
             "key": self.key.public_bytes_raw().hex(),
         }
-        stated = {} if self.coordinates is None else {"coordinates": coordinates_to_dict(self.coordinates)}
+        stated = {} if self.coordinates is None else {"coordinates": self.coordinates.to_dict()}
         return Document.signed(ROUND, values | stated, key)
 
     @classmethod
@@ -434,10 +432,11 @@ class TaskRound:
 
 
 def _coordinates(words: dict[str, Any], task: Task) -> Coordinates:
-    """The coordinates that a round states."""
+    """The coordinates that a round states, of a problem's rows."""
     if not isinstance(task.query, TrainingQuery):
         raise WireError("a round with coordinates, where rows are taken as they come")
-    return coordinates_from_dict(words, task.query.problem)
+    problem = task.query.problem
+    return Coordinates.from_dict(words, problem.features, problem.constant if "centre" in words else 0.0)
 
 
 # How many reports a round may leave out, and with how many it can end: both follow from the task, and all roles compute them.
