@@ -73,7 +73,10 @@ def fit(
     rounds: Annotated[int | None, typer.Option(help="Number of rounds; default: chosen by the rule.")] = None,
     max_inflation: Annotated[
         float | None,
-        typer.Option(help="Noise relative to the least possible; more noise takes fewer bits. Default: 1.05, or 1.5 if rotated."),
+        typer.Option(
+            help="Noise relative to the least possible; more noise takes fewer bits. Default: 1.05, or if gradients are rotated "
+            "chosen by the run's noise (docs/optimizer-theory.md)."
+        ),
     ] = None,
     method: Annotated[
         str | None,
