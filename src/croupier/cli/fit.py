@@ -38,6 +38,7 @@ from .terminal import (
     messages,
     named_as_options,
     say,
+    warn_of_score,
     warnings_said,
 )
 
@@ -215,7 +216,8 @@ def _facts(
                 "--target", Found("is required"), f"one of {', '.join(source.names)}", "Name the column to predict."
             )
         say(console, _PUBLIC_WARNING, "bold red")
-        facts, _, left_out = draft(source, target, user)
+        facts, notes, left_out = draft(source, target, user)
+        warn_of_score(console, facts, notes, ", in a schema file that croupier schema drafts")
         for reason in left_out:
             say(console, f"warning: column left out, {reason}", "yellow")
     else:
