@@ -74,7 +74,7 @@ def test_sixty_people_are_warned_about_before_anything_is_spent(kind):
     assert not model_from_dict(kind).forecast(20_000, 3).useless
     assert model_from_dict(kind).forecast(60, 3).to_dict()["half_width"] is None
     for wrong in ({"users": 1, "features": 3}, {"users": 900, "features": 0}):
-        with pytest.raises(cr.ArgumentError):
+        with pytest.raises(cr.ArgumentError, match="users = 1" if wrong["users"] == 1 else "features"):
             model_from_dict(kind).forecast(**wrong)
 
 

@@ -534,7 +534,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, IntervalModel): 
         return one_round(self._query(), population, planned, self.random_state)
 
     def _query(self) -> Moments:
-        return Moments(self._columns(), len(self.target_range_), exclusive=tuple(map(tuple, self.exclusive)))
+        return Moments(self._columns(), len(self.target_range_), exclusive=checked_groups(self.exclusive, self.n_features_in_))
 
     def _scale(self, target: int) -> tuple[float, float]:
         """Middle and half-width of the target's range; without an intercept, about 0."""
