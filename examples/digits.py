@@ -7,7 +7,6 @@ y_test) in their place.
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from pathlib import Path
@@ -15,15 +14,18 @@ from pathlib import Path
 import numpy as np
 from scipy.ndimage import map_coordinates
 from sklearn.datasets import load_digits
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import normalize
-from style import PLAIN, PRIVATE, plt, save
+from style import PLAIN, PRIVATE, parser, plt, save
 
 import croupier as cr
-from croupier.estimator import BudgetWarning
+from croupier.estimator import BudgetWarning, FewPeopleWarning, WeakPrivacyWarning
 from croupier.features import FeatureMap, GroupNorm, Projection, Scattering
 
-warnings.simplefilter("ignore", BudgetWarning)  # nobody's budget is spent by fitting again
+# nobody's budget is spent by fitting again, and every epsilon is shown; 60 steps without privacy are enough for a line
+for needless in (BudgetWarning, FewPeopleWarning, WeakPrivacyWarning, ConvergenceWarning):
+    warnings.simplefilter("ignore", needless)
 SIDE, PEOPLE, EPSILONS = 16, 20_000, (0.5, 1.0, 2.0, 4.0)
 
 
@@ -49,9 +51,8 @@ def synthetic() -> tuple[np.ndarray, ...]:
     return tuple(made for chosen in some for made in (drawn_anew(digits.images[chosen] / 16, rng), digits.target[chosen]))
 
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--mnist", type=Path)
-file = parser.parse_known_args()[0].mnist
+parser.add_argument("--mnist", type=Path, help="the real digits, as an .npz file")
+file = parser.parse_args().mnist
 if file is None:
     pictures, labels, test_pictures, test_labels = synthetic()
 else:

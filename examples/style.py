@@ -23,16 +23,14 @@ plt.rcParams.update(
 )
 
 
-def out_folder() -> Path:
-    """Where the figure goes: --out, or the gallery's folder in docs."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent / "docs" / "gallery")
-    folder: Path = parser.parse_known_args()[0].out  # an example may have options of its own
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+parser = argparse.ArgumentParser()
+parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent / "docs" / "gallery", help="folder of the figure")
 
 
 def save(figure: plt.Figure, name: str) -> None:
-    path = out_folder() / f"{name}.svg"
+    """Write the figure to --out. An example adds its own options to the parser, and parses them before it computes."""
+    folder = parser.parse_args().out
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.svg"
     figure.savefig(path, metadata={"Date": None})
     print(f"wrote {path}")

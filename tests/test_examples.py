@@ -21,6 +21,16 @@ def test_example_runs_and_draws(name, tmp_path):
     assert (tmp_path / f"{name}.svg").read_text().rstrip().endswith("</svg>")
 
 
+def test_digits_says_its_options_and_refuses_others():
+    run = [sys.executable, EXAMPLES / "digits.py"]
+    shown = subprocess.run([*run, "--help"], capture_output=True, text=True, check=True).stdout
+    assert "--out" in shown
+    assert "--mnist" in shown
+    refused = subprocess.run([*run, "--mnits", "mnist.npz"], capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "--mnits" in refused.stderr
+
+
 def test_the_gallery_shows_every_example():
     page = (EXAMPLES.parent / "docs" / "gallery.md").read_text()
     assert len(NAMES) >= 4

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from ..drawing import style, svg
@@ -93,6 +94,7 @@ def draw_panel(panel: Any, findings: Findings, problem: str, names: Sequence[str
     plain = scale * findings.score(problem, NO_PRIVACY, None)
     panel.axhline(plain, color="#888888", linestyle=":", label="scikit-learn, no privacy")
     shown: set[float] = set()
+    bands: list[tuple[list[float], list[float], list[float], str]] = []
     for name in names:
         colour = COLOURS[name]
         found = [(epsilon, findings.fits(problem, name, epsilon)) for epsilon in EPSILONS]
@@ -102,13 +104,15 @@ def draw_panel(panel: Any, findings: Findings, problem: str, names: Sequence[str
             shown.update(at)
             style = {"color": colour, "marker": "o", "markersize": 3, "linewidth": 2 if name in (*OURS, DEFAULT) else 1.2}
             panel.plot(at, [statistics.median(scores) for _, scores in points], label=name, **style)
-            panel.fill_between(
-                at, [min(scores) for _, scores in points], [max(scores) for _, scores in points], color=colour, alpha=0.15
-            )
+            bands.append((at, [min(scores) for _, scores in points], [max(scores) for _, scores in points], colour))
     scores = [scale * findings.score(problem, name, epsilon) for name in names for epsilon in findings.epsilons(problem)]
     low = min([value for value in scores if not math.isnan(value)], default=0.0)
     floor = max(low, plain - (0.6 if scale == 1 else 35))  # what is far below would flatten the rest
-    panel.set_ylim(floor - 0.04 * (plain - floor) - 1e-9, plain + 0.08 * (plain - floor) + 1e-9)
+    bottom = floor - 0.04 * (plain - floor) - 1e-9
+    far = bottom - 10 * (plain - floor)  # viewers draw bands wrong that reach thousands of heights below
+    for at, least, most, colour in bands:
+        panel.fill_between(at, np.maximum(least, far), np.maximum(most, far), color=colour, alpha=0.15)
+    panel.set_ylim(bottom, plain + 0.08 * (plain - floor) + 1e-9)
     panel.set_xscale("log")
     panel.set_xticks(sorted(shown), [f"{epsilon:g}" for epsilon in sorted(shown)])
     panel.minorticks_off()

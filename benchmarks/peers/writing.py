@@ -130,11 +130,10 @@ methods get the same rows, split and constant column, and all gradient methods t
 of the training rows, at each data set, loss and epsilon, with one seed; the best is fitted to all training rows. Neither choosing
 nor anything else looks at a test row before the end. *The choice itself is not paid for in epsilon, for any method*; the rows
 "nothing tuned" show what Croupier gives with `rule="plain"` and nothing else set. That, with the encoder that does not rotate, was
-the default when these figures were measured; since then the estimators whiten rows first where they have up to 600 columns, and
-vectors are rotated, which takes fewer bits: so are the rows "{default}", estimators as they come, nothing tuned, each person asked
-once, with secure randomness, on the same rows and test rows (`accuracy.md`). Croupier's settings are tried with Gaussian noise of
-the same variance instead of the protocol, for time; its final fits run the protocol. All other randomness is seeded, so that two
-runs give the same table: these
+the default when these figures were measured. Since then estimators whiten rows of up to 600 columns first, and rotate vectors,
+which takes fewer bits. The rows "{default}" show these estimators, nothing tuned, each person asked once, with secure randomness,
+on the same rows and test rows (`accuracy.md`). Croupier's settings are tried with Gaussian noise of the same variance instead of
+the protocol, for time; its final fits run the protocol. All other randomness is seeded, so that two runs give the same table: these
 fits are not private, and nothing is released.
 
 **How to read it.** Accuracy in per cent, or R^2: median (least to most) over the seeds. With five seeds, least to most covers the
@@ -325,8 +324,8 @@ def summary(results: Results) -> str:
 SUMMARY = f"""\
 Accuracy in per cent, or R^2 for least squares, at epsilon {TIMED:g}, delta {DELTA:g}; medians over seeds. All methods have the
 same rows, split, clipping and number of settings to try; none pays for choosing a setting. Opacus promises add/remove, which is
-weaker; with half the epsilon it is replace-one, as all others are. Fits are seeded, and Croupier ran without a rotation; *by
-default*, nothing was tuned, and it ran as it is.
+weaker; with half the epsilon it is replace-one, as all others are. Fits are seeded. Croupier ran
+without a rotation; *by default*, it ran as estimators come, nothing tuned.
 """
 
 PUBLISHED_HEAD = """

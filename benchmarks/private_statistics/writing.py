@@ -58,8 +58,8 @@ def summary(results: Results) -> str:
     if logistic := results.get("logistic_coverage"):
         covered, width = ([row[name] for row in logistic] for name in ("covered", "width"))
         parts.append(
-            f"95 % intervals of `ShuffleLogit` cover {min(covered):.0%} to {max(covered):.0%} and are {min(width):.2f} to "
-            f"{max(width):.2f} times as wide as without privacy.\n"
+            f'95 % intervals of `ShuffleLogit` with `method="moments"` cover {min(covered):.0%} to {max(covered):.0%} and are '
+            f"{min(width):.2f} to {max(width):.2f} times as wide as without privacy.\n"
         )
     scores = [row for row in results["evaluations"] if row["epsilon"] == 1]
     return "\n".join([*parts, EVALUATIONS, evaluations_table({"evaluations": scores})])

@@ -94,7 +94,7 @@ PLANS: dict[str, dict[str, Any]] = {
 def settings(problem: Problem, noise: Callable[[int], float], users: int) -> tuple[str, dict[str, Setting]]:
     """The default rule's name; and the rules, and settings about the default one."""
     kind, found = kind_of(problem), {"plain": Setting(None)}
-    rule, _ = choose(problem, users, noise, "practical", True, dict.fromkeys(("rounds", "clip", "curvature")))
+    rule, _ = choose(problem, users, noise, "practical", True, dict.fromkeys(("method", "rounds", "clip", "curvature")))
     assert rule is not None
     rules = {"two": (centred, scaled, whitened), "several": (centred, whitened), "squares": (whitened,)}[str(kind)]
     of_few = (scaled, whitened)  # not for many columns

@@ -74,7 +74,7 @@ def test_sixty_people_are_warned_about_before_anything_is_spent(kind):
     assert not model_from_dict(kind).forecast(20_000, 3).useless
     assert model_from_dict(kind).forecast(60, 3).to_dict()["half_width"] is None
     for wrong in ({"users": 1, "features": 3}, {"users": 900, "features": 0}):
-        with pytest.raises(cr.ArgumentError):
+        with pytest.raises(cr.ArgumentError, match="users = 1" if wrong["users"] == 1 else "features"):
             model_from_dict(kind).forecast(**wrong)
 
 
@@ -85,6 +85,32 @@ def test_explain_has_the_forecast():
         assert "forecast(users, features)" in model.explain()
         model.fit_population(SurrogatePopulation(*model.records(X, X[:, 0] > 0)), 3)
         assert str(model.forecast(3_000, 3)) in model.explain()
+
+
+def test_a_forecast_says_what_it_assumes_and_what_the_other_method_would_give():
+    options = {"target_range": (0, 100), "feature_norm": 1.0, "random_state": 0}
+    auto = ShuffleLinearRegression(**options)
+    chosen = auto.forecast(20_000, 3)
+    other = ShuffleLinearRegression(method="rounds", **options).forecast(20_000, 3)
+    assert chosen.method == "moments"
+    assert chosen.other_half_width == pytest.approx(other.half_width, rel=0.05)  # chosen by a figure that takes no plan
+    assert chosen.to_dict()["other_half_width"] == chosen.other_half_width
+    assert "Residuals are assumed to have a standard deviation of 20 % of the target's range" in str(chosen)
+    assert 'takes "moments", whose forecast is narrower; that of "rounds" is about +- ' in str(chosen)
+    assert 'if yours are small, set method="rounds"' in str(chosen)
+    assert 'method="auto"' not in str(other)
+    X = np.random.default_rng(0).uniform(-0.5, 0.5, size=(20_000, 3))
+    fitted = auto.fit(X, 50 + 30 * X[:, 0])
+    assert str(chosen) in fitted.explain()
+    assert str(chosen) in fitted.set_params(epsilon=5.0).explain()  # by what was promised
+    assert "epsilon 5:" in str(fitted.forecast(20_000, 3))
+    named = ShuffleLinearRegression(method="rounds", **options).fit(X, 50 + 30 * X[:, 0])
+    assert 'Asked by method="rounds", as set.' in named.explain()
+    wide = ShuffleLinearRegression(**options).forecast(15_000, 30)
+    assert 'takes "rounds", whose forecast is narrower; that of "moments" is infinite' in str(wide)
+    assert wide.to_dict()["other_half_width"] is None
+    logit = ShuffleLogit(classes=[False, True], feature_norm=1.0).forecast(20_000, 3)
+    assert "in log-odds." in str(logit).partition('method="auto" takes')[2]
 
 
 @pytest.mark.parametrize(("features", "users", "epsilon"), [(3, 2_000, 0.5), (10, 5_000, 1.0), (10, 20_000, 1.0), (20, 5_000, 4.0)])

@@ -127,6 +127,8 @@ def test_where_nothing_can_be_told_it_says_so():
 
 def test_saved_and_read_again_it_is_the_same_and_a_changed_file_is_refused(tmp_path):
     X, y, _ = world(np.random.default_rng(5), 3_000, 3)
+    with pytest.raises(cr.ArgumentError, match=r"exclusive = 3 .* at most 2"):  # the constant is no column of X
+        ShuffleLinearRegression(target_range=(-1, 1), exclusive=[[0, 3]]).plan(20_000, 3)
     model = ShuffleLinearRegression(target_range=(-1, 1), exclusive=[[0, 1]]).fit(X * [1, 0, 1], y)
     assert model.guarantee_ is not None
     assert "NOT PRIVATE" not in str(model.summary())

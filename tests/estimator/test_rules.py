@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import log_loss
 
-from croupier.estimator import ShuffleLogisticRegression, ShuffleRidge
+from croupier.estimator import ShuffleLinearSVC, ShuffleLogisticRegression, ShuffleRidge
 from croupier.validation import ArgumentError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -155,7 +155,9 @@ def test_what_is_chosen_is_said_and_can_be_overridden():
     assert 'rule "centred", as asked: 3 rounds ask for the mean of rows' in centred.explain()
     plain = ShuffleLogisticRegression(rule="plain", **common).fit(X, y)
     assert len(plain.schedule_.phases) == 1
-    assert "rule" not in plain.explain()
+    assert 'Trained by rule "plain", as asked: practical steps, no bound on the loss. Public facts' in plain.explain()
+    bounded = ShuffleLogisticRegression(rule="bound", **common).fit(X, y)
+    assert 'Trained by rule "bound": smooth and convex, sequential (Theorem 4.3). Public facts' in bounded.explain()
     for model in (chosen, centred, plain):
         again = ShuffleLogisticRegression.from_json(model.to_json())
         assert np.array_equal(again.predict_proba(X[:50]), model.predict_proba(X[:50]))
@@ -184,16 +186,23 @@ def test_public_facts_alone_choose():
     assert [phase.algorithm for phase in two.plan(20_000, 10).phases] == ["moments", "descent"]
     assert [phase.algorithm for phase in two.plan(20_000, wide).phases] == ["mean", "descent"]
     assert [phase.algorithm for phase in two.plan(5_000, 50).phases] == ["spread", "descent"]
-    for changes in (
-        {"l2": 0.1},
-        {"lots": "open"},
-        {"interactivity": "full"},
-        {"clip": 0.5},
-        {"curvature": 0.1},
-        {"method": "acsa"},
+    for changes, why in (
+        ({"l2": 0.1}, "because l2 was given"),
+        ({"lots": "open"}, "because lots are not secret"),
+        ({"interactivity": "full"}, "because lots are not secret"),
+        ({"clip": 0.5}, "because clip was given"),
+        ({"curvature": 0.1}, "because curvature was given"),
+        ({"method": "acsa"}, "because method was given"),
+        ({"rounds": 3}, "because fewer than 4 rounds were asked for"),
     ):
         model = ShuffleLogisticRegression(classes=[0, 1], feature_norm=1.0, **changes)
-        assert all(phase.share is None for phase in model.plan(20_000, 10).phases)
+        planned = model.plan(20_000, 10)
+        assert all(phase.share is None for phase in planned.phases)
+        assert planned.why == f'rule "plain", {why}: practical steps, no bound on the loss'
+    assert 'rule "plain", because there are fewer than 16 users' in two.plan(15, 10).why
+    assert 'rule "plain", the only one for this loss' in ShuffleLinearSVC(classes=[0, 1], feature_norm=1.0).plan(20_000, 10).why
+    squares = ShuffleRidge(method="rounds", target_range=(0, 1), feature_norm=1.0)
+    assert 'rule "plain", for least squares of more than 600 columns' in squares.plan(20_000, 700).why
     usual, quiet, loud = (
         ShuffleLogisticRegression(classes=[0, 1], feature_norm=1.0, max_inflation=most).plan(60_000, 60)
         for most in (None, 1.05, 1.5)

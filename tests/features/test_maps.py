@@ -179,6 +179,7 @@ def test_a_document_that_states_none_is_refused(document, named):
         (FourierFeatures(8, seed=2**53), 3, "seed"),
         (FourierFeatures(1 << 20), 1000, "size"),
         (Projection(1.5), 3, "size"),
+        (GroupNorm(6), 6, "groups = 6 is not allowed: .* A column alone in its group would become 0"),
         (GroupNorm(4), 6, "groups = 4 is not allowed: it must be a number that divides the 6 columns"),
         (GroupNorm(2, epsilon=0), 6, "epsilon"),
         (Scattering((8, 10)), 80, "shape is 8 x 10; it must be of sides that are multiples of 4"),

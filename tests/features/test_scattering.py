@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from croupier.features import Scattering
+from croupier.features import FeatureMap, GroupNorm, Projection, Scattering
+from croupier.validation import ArgumentError
 
 ROWS, COLUMNS = np.mgrid[:8, :12]
 PICTURE = ((7 * ROWS * ROWS + 3 * ROWS * COLUMNS + 5 * COLUMNS) % 17) / 16
@@ -77,6 +78,16 @@ def test_channels_of_the_mirrored_picture_are_mirrored():
     places = [0, *(1 + 8 * scale + other for scale in range(2) for other in others)]
     places += [17 + 8 * first + second for first in others for second in others]
     assert np.allclose(mirrored[places], ours.swapaxes(1, 2), rtol=0, atol=1e-12)
+
+
+def test_pictures_may_come_as_an_array_of_three_dimensions():
+    pictures = np.random.default_rng(0).random((3, 8, 12))
+    for made in (Scattering((8, 12)), FeatureMap([Scattering((8, 12)), GroupNorm(27)])):
+        assert np.array_equal(made.fit_transform(pictures), made.fit_transform(pictures.reshape(3, -1)))
+        with pytest.raises(ArgumentError, match="X has pictures of 12 x 8; it must be pictures of 8 x 12"):
+            made.fit(pictures.swapaxes(1, 2))
+    with pytest.raises(ValueError, match="dim 3"):
+        FeatureMap([Projection(5)]).fit(pictures)
 
 
 @pytest.mark.parametrize("count", [1, 31, 65])

@@ -18,7 +18,7 @@ from croupier.optimizer.phases import Phase, Schedule, check_schedule
 from croupier.optimizer.training import Adaptive, prepared_queries, run
 from croupier.population import ArrayPopulation
 from croupier.population.population import Query
-from croupier.privacy import plan_lots
+from croupier.privacy import NoCertificateError, plan_lots
 from croupier.problem import Ball, CappedLogistic, CappedMultinomial, Hinge, Logistic, Problem, Squared, Weighted
 from croupier.problem.problem import Coordinates, Recast, focused
 from croupier.protocol._sparse import SparseVectors, second_moments, symmetric_matrix
@@ -448,6 +448,31 @@ def test_rules_that_do_not_go_with_the_problem_are_refused_before_anybody_is_ask
             schedule(asked, USERS, **BUDGET, rule=rule, **options)
     with pytest.raises(ArgumentError, match="rule"):
         schedule(problem(Logistic()), USERS, **BUDGET, rule=rule, interactivity="full")
+    with pytest.raises(ArgumentError, match=rf"method = 'acsa' .* left out with rule='{rule}'"):
+        schedule(problem(Logistic()), USERS, **BUDGET, rule=rule, method="acsa")
+
+
+def test_second_moments_of_too_many_columns_are_refused_by_the_rule_s_name():
+    wide = Problem(Logistic(), Ball(dim=1_415, radius=5.0), feature_norm=math.sqrt(2), constant=1.0)
+    with pytest.raises(
+        ArgumentError, match=r"rule = 'whitened' .* more than 1,000,000 coordinates\. Second moments of rows have 1,0"
+    ):
+        schedule(wide, 100_000, **BUDGET, rule="whitened")
+
+
+def test_rounds_are_counted_from_the_least_that_the_practical_rule_takes():
+    asked = problem(Logistic())
+    assert schedule(asked, USERS, **BUDGET, rule="practical", rounds=1).rounds == 1
+    with pytest.raises(ArgumentError, match=r"rounds = 0 .* at least 1 "):
+        schedule(asked, USERS, **BUDGET, rule="practical", rounds=0)
+
+
+def test_where_staged_rounds_have_no_certificate_the_error_names_the_plain_rule():
+    asked = Problem(Squared(), Ball(dim=600, radius=2.0), feature_norm=math.sqrt(2), constant=1.0)
+    budget = {"epsilon": 20.7, "delta": 1e-6, "honest": 0.5}
+    with pytest.raises(NoCertificateError, match="rule='plain' has fewer and shorter rounds"):
+        schedule(asked, 1_000, **budget, rule="practical")
+    assert schedule(asked, 1_000, **budget, rule="plain").guarantee.delta(20.7) <= 1e-6
 
 
 # --- transcripts -------------------------------------------------------------------------------------------------------------

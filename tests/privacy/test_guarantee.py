@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles import exact_gaussian_delta, hockey_stick
 
-from croupier.privacy import ArgumentError, Guarantee
+from croupier.privacy import ArgumentError, Guarantee, plan_lots
 from croupier.privacy._statements import round_up
 from croupier.privacy.gaussian import gaussian_delta
 
@@ -82,6 +82,12 @@ def test_epsilon_inverts_delta_on_the_safe_side(guarantee, exponent):
 def test_epsilon_below_the_slack_is_refused():
     with pytest.raises(ArgumentError, match=r"delta = 1e-06 .* greater than 1.*e-05, the slack of this guarantee"):
         gaussian(slack=1e-5).epsilon(1e-6)
+
+
+def test_a_guarantee_without_a_promise_asks_for_no_larger_delta():
+    watched = plan_lots(epsilon=1.0, delta=1e-6, users=1_000, rounds=50, dim=15, norm=1.0).guarantee.if_watched
+    with pytest.raises(ArgumentError, match=r"guarantee has a slack of 1, so no epsilon: no promise; .* more users"):
+        watched.epsilon(1e-6)
 
 
 def test_pure_epsilon_is_promised_at_its_own_slack():

@@ -19,7 +19,7 @@ from croupier.privacy._statements import RECORDS, round_up
 from croupier.report import compare, html_report
 from croupier.report._svg import Axis, Figure, number, thinned
 from croupier.report.compare import Comparison, Method
-from croupier.report.html import distance_figure, plans_over_epsilon
+from croupier.report.html import bits_figure, distance_figure, plans_over_epsilon
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 
@@ -315,6 +315,13 @@ def test_plans_over_epsilon_keep_everything_else_and_leave_out_what_cannot_be_pr
     noises = [made.noise_std for made in plans_over_epsilon(lots, 1.0).values()]
     assert len(noises) > 3
     assert noises == sorted(noises, reverse=True)
+
+
+def test_the_chart_of_bits_says_that_it_is_of_gradients_where_other_rounds_take_more():
+    plans = {epsilon: cr.plan_sum(epsilon=epsilon, delta=1e-6, users=1_000, dim=3, norm=1.0) for epsilon in (0.5, 1.0)}
+    bits = plans[1.0].bits_per_user
+    assert "at most" not in bits_figure(1.0, plans, 1, bits)
+    assert f"a person sends at most {bits + 1_000:,} bits" in bits_figure(1.0, plans, 1, bits + 1_000)
 
 
 def test_axes_have_round_ticks_inside():

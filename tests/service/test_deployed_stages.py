@@ -659,6 +659,8 @@ def test_a_task_file_takes_the_practical_rule_of_a_fit_and_names_what_each_round
         plain = loaded(tmp_path, line).task()
         assert not plain.stages
         assert "constant" not in plain.query.to_dict()["problem"]
+    open_lots = dict(all_plan_words(loaded(tmp_path, 'lots = "open"').task()))
+    assert 'rule "plain", because lots are not secret: practical steps' in open_lots["method"]
     with pytest.raises(ArgumentError, match="rule"):
         loaded(tmp_path, 'rule = "whitened"', 'lots = "open"').task()
 
@@ -673,6 +675,12 @@ def test_rules_whose_coordinates_are_too_long_are_refused_or_not_taken(tmp_path)
     (tmp_path / "task.toml").write_text(f'{text}\nrule = "whitened"')
     with pytest.raises(ArgumentError, match=r"must be 'plain' for over 353 columns"):
         TaskFile.load(tmp_path / "task.toml").task()
+    (tmp_path / "schema.toml").write_text(f'target = {{column = "score", range = [0, 1]}}\ncolumns = {{{columns}}}\n')
+    (tmp_path / "task.toml").write_text(f'{text}\ntask = "regress-mean"')
+    plain = TaskFile.load(tmp_path / "task.toml").task()
+    assert not plain.stages
+    because = 'because rule "whitened" would make long messages (rule = "whitened" takes it all the same): practical steps'
+    assert f'rule "plain", {because}' in dict(all_plan_words(plain))["method"]
     wide = losses.Problem(losses.CappedLogistic(), losses.Ball(dim=125_001, radius=50.0), feature_norm=2**0.5, constant=1.0)
     phases = [SimpleNamespace(algorithm="spread", share=0.1), SimpleNamespace(algorithm="descent", share=0.1)]
     with pytest.raises(ArgumentError, match=r"'scaled' .* must be 'plain' for over 125000 columns"):

@@ -73,6 +73,10 @@ def test_a_score_that_is_taken_for_classes_is_said_with_the_way_to_a_number(samp
     assert "ill" not in draft(sample, "ill")[1]  # texts
     shown = CliRunner().invoke(app, ["schema", str(sample.path), "--target", "age"])
     assert "age: 3 whole numbers, treated as classes" in " ".join(shown.stderr.split())
+    fit = ["fit", str(sample.path), "--target", "age", "--data-is-public", "-o", str(sample.path.with_name("model.json"))]
+    said = " ".join(CliRunner().invoke(app, fit).stderr.split())
+    assert "age: 3 whole numbers, treated as classes" in said
+    assert "instead of classes, in a schema file that croupier schema drafts." in said
 
 
 def test_two_numbers_are_classes_without_a_word(tmp_path):

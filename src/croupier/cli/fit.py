@@ -38,6 +38,7 @@ from .terminal import (
     messages,
     named_as_options,
     say,
+    warn_of_score,
     warnings_said,
 )
 
@@ -73,7 +74,10 @@ def fit(
     rounds: Annotated[int | None, typer.Option(help="Number of rounds; default: chosen by the rule.")] = None,
     max_inflation: Annotated[
         float | None,
-        typer.Option(help="Noise relative to the least possible; more noise takes fewer bits. Default: 1.05, or 1.5 if rotated."),
+        typer.Option(
+            help="Noise relative to the least possible; more noise takes fewer bits. Default: 1.05, or if gradients are rotated "
+            "chosen by the run's noise (docs/optimizer-theory.md)."
+        ),
     ] = None,
     method: Annotated[
         str | None,
@@ -212,7 +216,8 @@ def _facts(
                 "--target", Found("is required"), f"one of {', '.join(source.names)}", "Name the column to predict."
             )
         say(console, _PUBLIC_WARNING, "bold red")
-        facts, _, left_out = draft(source, target, user)
+        facts, notes, left_out = draft(source, target, user)
+        warn_of_score(console, facts, notes, ", in a schema file that croupier schema drafts")
         for reason in left_out:
             say(console, f"warning: column left out, {reason}", "yellow")
     else:

@@ -27,7 +27,7 @@ from ..table._read import Dialect, Source
 from ..table.apply import choose_table
 from ..table.describe import TableGuess, guess_for, table_of, texts_of
 from ..validation import ArgumentError, Found
-from .terminal import Decimal, Encoding, Sep, Shown, check_output, messages, named_as_options, say, warnings_said
+from .terminal import Decimal, Encoding, Sep, Shown, check_output, messages, named_as_options, say, warn_of_score, warnings_said
 
 _HEAD = """\
 # Public facts for croupier fit. Everything here is treated as public: no guarantee covers it.
@@ -111,8 +111,7 @@ def schema(
         "A sample of private records is not public.",
         "bold yellow",
     )
-    if facts.target.classes is not None and target in notes:
-        say(console, f"{target}: {' '.join(notes[target].split())}.", "yellow")
+    warn_of_score(console, facts, notes)
     if output is not None:
         say(console, f"Read and correct {output}, then: croupier fit DATA --schema {shlex.quote(str(output))}", "dim")
 

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -271,6 +271,12 @@ def named_as_options(*names: str) -> Iterator[None]:
 Sep = Annotated[str | None, typer.Option("--sep", help="Separator of values in CSV, such as ';' or tab; default: a comma.")]
 Decimal = Annotated[str, typer.Option("--decimal", help="Decimal mark in CSV: . or ,")]
 Encoding = Annotated[str, typer.Option("--encoding", help="Encoding of CSV files; files from Windows are often cp1252.")]
+
+
+def warn_of_score(console: Console, facts: Schema, notes: Mapping[str, str], where: str = "") -> None:
+    """Say of a drafted schema whose target is few whole numbers that these were taken for classes."""
+    if facts.target.classes is not None and facts.target.column in notes:
+        say(console, f"{facts.target.column}: {' '.join(notes[facts.target.column].split())}{where}.", "yellow")
 
 
 # `--class-weight CLASS=WEIGHT`: public weights of the schema's classes.

@@ -454,7 +454,7 @@ class PrivateEstimator(JsonModel, BaseEstimator, ABC):  # type: ignore[misc]
             If there are fewer than 2, or a parameter is outside its range.
         """
         if users < 2:
-            raise ArgumentError("groups", Found(f"has {users} user"), "at least 2 users", "A single person cannot be hidden.")
+            raise ArgumentError("users", users, "at least 2", "A single person cannot be hidden.")
         blanks(self.invalid)
         if not isinstance(self.data_is_public, bool):
             raise ArgumentError("data_is_public", self.data_is_public, "True or False", "True gives up part of the guarantee.")

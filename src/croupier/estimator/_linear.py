@@ -159,10 +159,13 @@ class LinearModel(LinearRows):
         return result.theta
 
     def _chosen_rule(self) -> list[str]:
-        """By which rule training went, and why, where it was in other coordinates: a line of `explain`."""
+        """By which rule training went, and why: a line of `explain`."""
         planned = self.schedule_
-        recast = any(phase.share is not None for phase in planned.phases)
-        return [f"Trained by {planned.why}. Public facts alone decide this; the option rule overrides it."] if recast else []
+        why = planned.why if planned.bound is None else f'rule "bound": {planned.why}'
+        return [f"Trained by {why}. Public facts alone decide this; the option rule overrides it."]
+
+    def _meaning(self) -> list[str]:
+        return self._chosen_rule() if "result_" in vars(self) else []
 
     def _check_plans(self, planned: Any) -> None:
         if not isinstance(planned, Schedule):

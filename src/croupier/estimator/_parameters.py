@@ -107,8 +107,7 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
     "max_inflation": (
         "float",
         "The noise of a round relative to the least that the guarantee allows, above 1: more noise takes fewer bits. Default: "
-        "1.05, or for rotated rounds of secret lots 1.6 if they have more users than the gradient has coordinates (1.2 in a noisy "
-        "run), else 1.25 (1.06 in a very noisy one).",
+        "1.05, or for rotated rounds of secret lots chosen by the run's noise (docs/optimizer-theory.md).",
     ),
     "lots": (
         '{"auto", "secret", "open"}',

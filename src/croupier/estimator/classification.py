@@ -148,7 +148,7 @@ class ShuffleLogisticRegression(LinearClassifier):
             return [f"{text} signs, and probabilities are those of clipped gradients.", *self._chosen_rule()]
         if not self.capped_ and self._clips():
             text = "Gradients of the logistic loss were clipped: coefficients are not the parameters of a logistic model, but have "
-            return [f"{text}their signs. Predicted log-odds and probabilities are still what they say."]
+            return [f"{text}their signs. Predicted log-odds and probabilities are still what they say.", *self._chosen_rule()]
         alike = "" if len(self.classes_) == 2 else ", up to what is added to all classes alike"
         shrunk = "; l2 draws them towards 0" if self.l2 else ""
         text = "If labels follow a logistic model, coefficients and intercept estimate its parameters (log-odds per unit of a "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -24,7 +25,16 @@ from ..protocol import SumEstimate
 from ..statistics import Moments
 from ..statistics._newton import Newton
 from ..statistics._zoom import Seen, Zoom, ZoomLogit
-from ..statistics.moments import Coefficients, LeastSquares, MomentSums, explained, least_squares, noise_edge, seen_from
+from ..statistics.moments import (
+    Coefficients,
+    LeastSquares,
+    MomentSums,
+    checked_groups,
+    explained,
+    least_squares,
+    noise_edge,
+    seen_from,
+)
 from ..validation import ArgumentError, numbers_or_nan, one_by_one, one_of, whole
 from ._base import check_once, plan_once
 from ._parameters import documented
@@ -33,6 +43,7 @@ from ._rows import DeclaredClasses, Floats, LinearRows, checked_ranges, range_of
 from ._zooming import APPROXIMATE, HOPELESS, check_zoom, expected, plan_zoom, seen_in, zoom_of, zoom_rounds
 from .intervals import (
     FORECAST_FIRST,
+    RESIDUAL,
     CutResidualsWarning,
     FarRowsWarning,
     RegressionTable,
@@ -111,7 +122,8 @@ class IntervalModel(LinearRows):
         -------
         WidthForecast
             To be printed. It takes columns for independent and evenly spread over their ranges; a target for evenly spread, with
-            half of its variance explained; both classes for about equally frequent.
+            half of its variance explained; both classes for about equally frequent. With method="auto" it has both methods'
+            figures.
 
         Raises
         ------
@@ -122,8 +134,29 @@ class IntervalModel(LinearRows):
 
     def _forecast(self, planned: Any) -> WidthForecast:
         if isinstance(planned, Schedule):
-            return self._forecast_rounds(zoom_of(self._rule, self._columns(), planned))
-        return self._forecast_moments(planned)
+            forecast = self._forecast_rounds(zoom_of(self._rule, self._columns(), planned))
+        else:
+            forecast = self._forecast_moments(planned)
+        return replace(forecast, other_half_width=self._other_half_width(forecast))
+
+    def _other_half_width(self, forecast: WidthForecast) -> float | None:
+        """With method="auto": the forecast by the method that was not taken; None if there is no other."""
+        if self.method != "auto" or self._no_rounds():
+            return None
+        if forecast.method == "moments":
+            return self._forecast_rounds(self._hoped(forecast.users)).half_width
+        try:
+            return self._forecast_moments(self._plan_moments(forecast.users)).half_width
+        except NoCertificateError:
+            return None
+
+    def _hoped(self, users: int) -> Zoom:
+        """About the rule of rounds."""
+        return expected(self._rule, self._columns(), users, **self._stated(users))
+
+    def _stated(self, users: int) -> dict[str, Any]:
+        delta = self._delta(users)
+        return {"epsilon": self.epsilon, "delta": delta, "honest": self.honest, "neighbours": self.neighbours}
 
     def _forecast_moments(self, planned: Any) -> WidthForecast:
         raise NotImplementedError
@@ -143,7 +176,10 @@ class IntervalModel(LinearRows):
         if not hasattr(self, "promise_"):
             return [FORECAST_FIRST]
         caveat = self._caveat() if self._in_rounds else ""
-        return [str(self._forecast(self._planned())), *([caveat] if caveat else [])]
+        how = [] if self.method == "auto" else [f'Asked by method="{self.method}", as set.']
+        asked = copy(self)  # by what was promised, whatever was set since
+        asked.set_params(**{name: getattr(self.promise_, name) for name in ("epsilon", "delta", "honest", "neighbours")})
+        return [*how, str(asked._forecast(self._planned())), *([caveat] if caveat else [])]
 
     def _warn_of_plan(self, planned: Any, users: int) -> None:
         self._forecast(planned).warn()
@@ -156,17 +192,11 @@ class IntervalModel(LinearRows):
             raise ArgumentError("method", self.method, f"'moments' or 'auto' {refused}", _METHODS_REMEDY)
         if self.method == "moments" or refused:
             return self._plan_moments(users)
-        promise: dict[str, Any] = {
-            "epsilon": self.epsilon,
-            "delta": self._delta(users),
-            "honest": self.honest,
-            "neighbours": self.neighbours,
-        }
-        columns = self._columns()
+        promise, columns = self._stated(users), self._columns()
         if self.method == "rounds" or checkpoint is not None:  # a run that can resume from a file has rounds
             return plan_zoom(self._rule, columns, users, turnout=turnout, **promise)
         moments = self._plan_moments(users)
-        hoped = self._forecast_rounds(expected(self._rule, columns, users, **promise))
+        hoped = self._forecast_rounds(self._hoped(users))
         if hoped.half_width >= self._forecast_moments(moments).half_width:
             return moments
         try:
@@ -472,7 +502,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, IntervalModel): 
         return super()._no_rounds() or ("for several targets" if len(self.target_range_) > 1 else "")
 
     def _alone(self, users: int) -> float:
-        return 1.96 * math.sqrt(1 / 6 * 3 / users)  # variance 1/6 left, columns evenly over [-1, 1]
+        return 1.96 * math.sqrt(RESIDUAL * 3 / users)  # columns evenly over [-1, 1]
 
     def _forecast_moments(self, planned: Any) -> WidthForecast:
         plan: SumPlan = planned
@@ -483,7 +513,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, IntervalModel): 
         # a target evenly over [-1, 1] has variance 1/3: half of it is left, half is variance |coef|^2
         noise = moments.products_std**2 + moments.matrix_std**2 / 2 * (1 + 1 / slopes) / (6 * variance)
         threshold = seen_from(moments.edge, moments.matrix_std)
-        half = slope_half_width(variance, moments.edge, threshold, slopes=slopes, residual=1 / 6, users=plan.users, noise=noise)
+        half = slope_half_width(variance, moments.edge, threshold, slopes=slopes, residual=RESIDUAL, users=plan.users, noise=noise)
         return WidthForecast(
             "linear", plan.users, slopes, self.epsilon, half / scale, least_spread(variance, moments.edge, threshold, slopes)
         )
@@ -504,7 +534,7 @@ class ShuffleLinearRegression(MultiOutputMixin, RegressorMixin, IntervalModel): 
         return one_round(self._query(), population, planned, self.random_state)
 
     def _query(self) -> Moments:
-        return Moments(self._columns(), len(self.target_range_), exclusive=tuple(map(tuple, self.exclusive)))
+        return Moments(self._columns(), len(self.target_range_), exclusive=checked_groups(self.exclusive, self.n_features_in_))
 
     def _scale(self, target: int) -> tuple[float, float]:
         """Middle and half-width of the target's range; without an intercept, about 0."""

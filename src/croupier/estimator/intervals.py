@@ -183,6 +183,8 @@ class FarRowsWarning(UserWarning):
 # A slope whose effect, from the middle to the end of a column's range, is as large as this says all there is to say: half of the
 # target's range, or log-odds that lead from a probability of 1/2 to one of 0.98.
 _LARGEST = {"linear": 1.0, "logistic": 4.0}
+# The variance of residuals that a forecast assumes, of a target in [-1, 1]: half of that of an evenly spread one.
+RESIDUAL = 1 / 6
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,8 @@ class WidthForecast:
     Infinity where the data will not decide slopes. `least_spread`: A direction of the columns whose standard deviation is below
     this part of an even spread's gets (-inf, inf). In rounds 0: they zoom in on such a direction. `method`: How people would be
     asked. `ratio`: In rounds: the width over that without privacy. `approximate`: In rounds: whether so few people answer for so
-    many columns that intervals held the truth less often in trials. `useless`: Whether the intervals would hold every slope that
+    many columns that intervals held the truth less often in trials. `other_half_width`: With method="auto", the half-width by the
+    method that was not taken. `useless`: Whether the intervals would hold every slope that
     there can be.
     """
 
@@ -210,6 +213,7 @@ class WidthForecast:
     method: str = "moments"
     ratio: float | None = None
     approximate: bool = False
+    other_half_width: float | None = None
 
     @property
     def useless(self) -> bool:
@@ -221,22 +225,40 @@ class WidthForecast:
         ideal = "if columns are independent and evenly spread over their ranges"
         if np.isinf(self.half_width):
             return f"{asked}: the noise hides every slope, even {ideal}. Intervals will be (-inf, inf)."
-        if self.kind == "linear":
-            size = f"{50 * self.half_width:.2g} % of the target's range"
-        else:
-            size = f"{self.half_width:.2g} in log-odds"
+        size = self._size(self.half_width)
         verdict = " No slope that is possible lies outside such an interval." if self.useless else ""
         typical = f"{asked}: 95 % intervals of about +- {size} for a column from the middle to the end of its range, {ideal}."
         if self.ratio is not None:
             size = f"Eight secret rounds make them about {self.ratio:.2g} times as wide as without privacy"
             rest = "Columns that go together cost little." if not self.approximate else "With so few people they are approximate."
-            return f"{typical}{verdict} Narrower columns get wider intervals. {size}. {rest}"
+            return f"{typical}{verdict} Narrower columns get wider intervals. {size}. {rest}{self._assumed}"
         hidden = f"With less than {100 * self.least_spread:.0f} % of that spread, as of columns that go together, (-inf, inf)."
-        return f"{typical}{verdict} Narrower columns get wider intervals. {hidden}"
+        return f"{typical}{verdict} Narrower columns get wider intervals. {hidden}{self._assumed}"
+
+    def _size(self, half_width: float) -> str:
+        return f"{50 * half_width:.2g} % of the target's range" if self.kind == "linear" else f"{half_width:.2g} in log-odds"
+
+    @property
+    def _assumed(self) -> str:
+        """Which residuals are assumed, which method is taken, and what the other's forecast is."""
+        text = ""
+        if self.kind == "linear":
+            text = f" Residuals are assumed to have a standard deviation of {50 * RESIDUAL**0.5:.0f} % of the target's range."
+        if self.other_half_width is None:
+            return text
+        why = "whose forecast is narrower" if self.half_width <= self.other_half_width else "which the options need"
+        other = "rounds" if self.method == "moments" else "moments"
+        beside = "infinite" if np.isinf(self.other_half_width) else f"about +- {self._size(self.other_half_width)}"
+        text += f' method="auto" takes "{self.method}", {why}; that of "{other}" is {beside}.'
+        if self.kind == "linear" and self.method == "moments":
+            text += ' Smaller residuals narrow the intervals of "rounds" most: if yours are small, set method="rounds".'
+        return text
 
     def to_dict(self) -> dict[str, Any]:
         """Return the forecast in plain JSON types."""
-        return asdict(self) | {"half_width": self.half_width if np.isfinite(self.half_width) else None, "useless": self.useless}
+        widths = {name: getattr(self, name) for name in ("half_width", "other_half_width")}
+        finite = {name: width if width is not None and np.isfinite(width) else None for name, width in widths.items()}
+        return asdict(self) | finite | {"useless": self.useless}
 
     def warn(self) -> None:
         """Warn where the intervals would be useless, before anything is spent."""

@@ -397,16 +397,15 @@ class ShuffleRidge(LinearRegressor):
             )
             made = f"Made from one round of second moments: {rule}{limit}."
             return [f'{made} The option method, set to "rounds", trains by gradients instead.']
-        if "result_" in vars(self) and (chosen := self._chosen_rule()):
+        chosen = super()._meaning()
+        if self.method != "auto" or (chosen and any(phase.share is not None for phase in self.schedule_.phases)):
             return chosen
-        if self.method != "auto":
-            return []
-        if "result_" not in vars(self):
+        if not chosen:
             return [
                 "Either everybody is asked once, for second moments, or training goes in rounds: whichever is better by a public "
                 "rule. It needs the number of users, and is decided before anybody is asked."
             ]
-        return [f"Trained in rounds: {self._why_rounds()}."]
+        return [f"Trained in rounds: {self._why_rounds()}.", *chosen]
 
     def _why_rounds(self) -> str:
         """Of a fit that took rounds by itself: by what it promised then, whatever was set since."""

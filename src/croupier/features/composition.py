@@ -61,6 +61,9 @@ class FeatureMap(PublicMap):
             inputs = step.outputs(inputs)
         return inputs
 
+    def _picture(self) -> tuple[int, int] | None:
+        return self._steps()[0]._picture()
+
     def _mapped(self, rows: Floats) -> Floats:
         for step in self._steps():
             rows = step._in_blocks(rows)

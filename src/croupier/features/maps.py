@@ -140,7 +140,16 @@ class PublicMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             mapped[some] = self._mapped(rows[some])
         return mapped
 
+    def _picture(self) -> tuple[int, int] | None:
+        """Height and width of the pictures that it takes, if it takes pictures."""
+        return None
+
     def _checked(self, X: Any, *, reset: bool) -> Floats:
+        if getattr(X, "ndim", 2) == 3 and (shape := self._picture()) is not None:
+            if X.shape[1:] != shape:
+                found = Found(f"has pictures of {X.shape[1]} x {X.shape[2]}")
+                raise ArgumentError("X", found, f"pictures of {shape[0]} x {shape[1]}", "State their height and width in shape.")
+            X = X.reshape(len(X), shape[0] * shape[1])
         checked: Floats = validate_data(self, X, reset=reset, dtype=(np.float64, np.float32), ensure_all_finite=False)
         return checked
 
@@ -315,9 +324,9 @@ class GroupNorm(PublicMap):
     def outputs(self, inputs: int) -> int:
         groups = whole("groups", self.groups, at_least=1, at_most=_MOST, remedy="27 suits scattering.")
         real("epsilon", self.epsilon, above=0, at_most=1e9, remedy="1e-5 is usual.")
-        if inputs % groups:
-            allowed = f"a number that divides the {inputs} columns"
-            raise ArgumentError("groups", groups, allowed, "All groups have the same number of columns.")
+        if inputs % groups or 1 < inputs == groups:
+            allowed = f"a number that divides the {inputs} columns into equal groups of at least 2"
+            raise ArgumentError("groups", groups, allowed, "A column alone in its group would become 0.")
         return inputs
 
     def _mapped(self, rows: Floats) -> Floats:

@@ -34,7 +34,7 @@ class Scattering(PublicMap):
     Parameters
     ----------
     shape : pair of int, default (28, 28)
-        Height and width of the pictures, multiples of 4. A row has their pixels, line by line.
+        Height and width of the pictures, multiples of 4. X holds pictures, (n, height, width), or their pixels, line by line.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Scattering(PublicMap):
     >>> from croupier.features import Scattering
     >>> pictures = np.zeros((2, 28, 28), dtype=np.float32)
     >>> pictures[:, 10:18, 12:14] = 1
-    >>> Scattering((28, 28)).fit_transform(pictures.reshape(2, -1)).shape
+    >>> Scattering((28, 28)).fit_transform(pictures).shape
     (2, 3969)
     """
 
@@ -67,6 +67,9 @@ class Scattering(PublicMap):
             allowed = f"rows of {height * width} pixels"
             raise ArgumentError("X", Found(f"has {inputs} columns"), allowed, f"shape says {height} x {width}.")
         return _CHANNELS * (height // _STEP) * (width // _STEP)
+
+    def _picture(self) -> tuple[int, int]:
+        return shaped("shape", self.shape, _STEP)
 
     def _mapped(self, rows: Floats) -> Floats:
         height, width = shaped("shape", self.shape, _STEP)

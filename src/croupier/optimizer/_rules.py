@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 from ..problem import Multinomial, Problem, Squared, Weighted
 from ..problem.classification import Logistic
@@ -180,28 +180,29 @@ def choose(
     noise: Callable[[int], float],
     rule: str,
     secret: bool,
-    given: Mapping[str, float | None],
+    given: Mapping[str, Any],
 ) -> tuple[Staged | None, str]:
     """The rule for this problem and this many users, and the reason in words; None for the plain one. No data is touched.
 
-    `given` are what was asked for of rounds, clip and curvature.
+    `given` are what was asked for of method, rounds, clip and curvature.
     """
+    if rule == "plain":
+        return None, plain("as asked")
     # a problem of one's own may have other gradients: stages would not ask for them
     kind, known = kind_of(problem) if type(problem) is Problem else None, cast(Problem, problem)
     practical = rule == "practical"
     if practical:
-        asked = any(given[name] is not None for name in ("clip", "curvature")) or (given["rounds"] or LEAST_ROUNDS) < LEAST_ROUNDS
-        if kind is None or not secret or users < LEAST_ROUNDS * _LEAST_BATCH or asked:
-            return None, ""
+        if because := _why_plain(problem, kind, users, secret, given):
+            return None, plain(because)
         columns, most = known.features, MOST_COLUMNS_OF_SEVERAL if kind == "several" else MOST_COLUMNS
-        if columns > most and kind == "squares":
-            return None, ""
         rule, size = "whitened" if columns <= most else "centred", f"{'at most' if columns <= most else 'above'} {most}"
         if rule == "whitened" and kind == "two" and edge(known, noise, users) > LARGEST_EDGE:
             rule, size = "scaled", "whose products noise would hide"
-        why = f'rule "{rule}", for {_KINDS[kind]} of {columns:,} columns, {size}'
+        why = f'rule "{rule}", for {_KINDS[cast(str, kind)]} of {columns:,} columns, {size}'
     else:
         why = f'rule "{rule}", as asked'
+    if given["method"] is not None:
+        raise ArgumentError("method", given["method"], f"left out with rule={rule!r}", "The rule has its own steps.")
     if kind is None or not secret or rule not in _HAVE[kind]:
         has = "two classes 'centred', 'scaled' and 'whitened', several 'centred' and 'whitened', squares 'whitened'"
         allowed = f"'plain', or what the loss has: {has}"
@@ -221,6 +222,29 @@ def choose(
         remedy = "One round at least asks about rows and one for gradients, and users are shared among all of them."
         staged = staged.with_rounds(whole("rounds", rounds, at_least=2, at_most=users, remedy=remedy))
     return staged, why
+
+
+def plain(because: str) -> str:
+    """What a schedule says of the plain rule, and why it was taken."""
+    return f'rule "plain", {because}'
+
+
+def _why_plain(problem: Objective, kind: str | None, users: int, secret: bool, given: Mapping[str, Any]) -> str:
+    """Why no other practical rule goes with what was asked for; empty if one does."""
+    if kind is None:
+        return "because l2 was given" if isinstance(problem, Problem) and problem.l2 else "the only one for this loss"
+    if not secret:
+        return "because lots are not secret"
+    for name in ("method", "clip", "curvature"):
+        if given[name] is not None:
+            return f"because {name} was given"
+    if given["rounds"] is not None and given["rounds"] < LEAST_ROUNDS:
+        return f"because fewer than {LEAST_ROUNDS} rounds were asked for"
+    if users < LEAST_ROUNDS * _LEAST_BATCH:
+        return f"because there are fewer than {LEAST_ROUNDS * _LEAST_BATCH} users"
+    if kind == "squares" and cast(Problem, problem).features > MOST_COLUMNS:
+        return f"for least squares of more than {MOST_COLUMNS} columns"
+    return ""
 
 
 # What openings ask, in words; and the rules that every kind has.

@@ -21,7 +21,7 @@ from ..privacy import LotsPlan, NoCertificateError, SumPlan, central_noise_std, 
 from ..privacy._crowd import exclusions_in_batch, honest_in_batch, honest_total
 from ..privacy.calibration import plan as make_plan
 from ..privacy.lots import Opening
-from ..privacy.plan import SumRequest, padded_length
+from ..privacy.plan import MOST_COORDINATES, SumRequest, padded_length
 from ..problem import Problem
 from ..problem.problem import Objective
 from ..validation import ArgumentError, Found, one_of, real, whole
@@ -83,7 +83,7 @@ def choose(problem: Objective, method: str, interactivity: str) -> tuple[str, st
     return "sgd", "convex and nonsmooth, no prox known, sequential (Theorem 4.1)"
 
 
-def choose_practical(problem: Objective, method: str) -> tuple[str, str]:
+def choose_practical(problem: Objective, method: str) -> str:
     """The practical rule has steps for AC-SA, with or without smoothing."""
     smooth = problem.smoothness is not None
     one_of("method", method, ("auto", "acsa", "smoothed-acsa"), "rule='bound' has the other methods.")
@@ -94,8 +94,8 @@ def choose_practical(problem: Objective, method: str) -> tuple[str, str]:
     if method == "smoothed-acsa" and not isinstance(problem, Problem):
         raise ArgumentError("method", method, "'acsa' for your own loss", "Its prox is not known.")
     if method != "auto":
-        return method, "as asked, practical steps"
-    return ("acsa" if smooth else "smoothed-acsa"), "practical steps: no bound on the loss"
+        return method
+    return "acsa" if smooth else "smoothed-acsa"
 
 
 def inner_method(problem: Objective, method: str, interactivity: str) -> str:
@@ -442,9 +442,7 @@ def schedule(
         noise, people with even odds count most in later rounds.
     max_inflation : float, optional
         Noise allowed relative to a trusted curator's, or with secret lots to the least that they allow. Default: 1.05; for
-        rotated gradients by secret lots 1.6 where a round has more users than coordinates (1.4 to 1.1 if noise is a large part of
-        the run's mean gradient), else 1.25 by messages (1.06 if noise leaves little of it) and 1.4 in verified sums, by messages
-        openings in secret blocks: a fraction of the bits.
+        rotated gradients by secret lots chosen by the run's noise, which takes a fraction of the bits (docs/optimizer-theory.md).
     neighbours : {"replace-one", "zero-out"}, default "replace-one"
         What the guarantee hides about a user.
     lots : {"auto", "secret", "open"}, default "auto"
@@ -489,8 +487,8 @@ def schedule(
     whole("users", users, at_least=1, remedy="State the number of users.")
     real("honest", honest, above=0, at_most=1, remedy="State the fraction of all users trusted to add their noise.")
     practical = rule != "bound"
-    automatic = method == "auto"
-    method, why = choose_practical(problem, method) if practical else choose(problem, method, interactivity)
+    asked_method = None if method == "auto" else method
+    method, why = (choose_practical(problem, method), "") if practical else choose(problem, method, interactivity)
     if rounds is not None and method.startswith("phased"):
         raise ArgumentError("rounds", rounds, "left out for phased methods", "Every phase has its own number of rounds.")
     constants_used = _constants(problem, method, practical, constants, curvature, clip)
@@ -507,10 +505,10 @@ def schedule(
     if not distance > 0:
         raise ArgumentError("problem.domain", problem.domain, "more than one point", "There is nothing to minimise over.")
     staged = None
-    if rule not in ("bound", "plain"):
-        given = {"rounds": rounds, "clip": clip, "curvature": curvature}
-        unit = replace(budget, norm=1.0)
-        staged, reason = rules.choose(problem, users, unit.lots_noise, rule, secret and automatic, given)
+    if practical:
+        given = {"method": asked_method, "rounds": rounds, "clip": clip, "curvature": curvature}
+        staged, reason = rules.choose(problem, users, replace(budget, norm=1.0).lots_noise, rule, secret, given)
+        why = f"{reason}: practical steps, no bound on the loss"
     if staged is not None:
         phases = _staged(cast(Problem, problem), staged, budget, users, distance)
         if curvature is not None and (staged.step is not None or phases[-1].steady):
@@ -548,8 +546,15 @@ def _staged(problem: Problem, rule: rules.Staged, budget: Budget, users: int, di
     budget, rows = replace(budget, norm=rule.clip), Rows(problem, rule.share)
     query = opening_query(rule.opening, rows, False) if rule.opening else None
     asked = None if query is None else Opening(rule.opening_rounds, query.dim, query.norm)
-    lots = budget.plan_in_blocks(users, rule.rounds, asked) if asked and rule.opening != "mean" else None
-    lots = lots or budget.plan_lots(users, rule.rounds, [asked] if asked else [])
+    if asked is not None and asked.dim > MOST_COORDINATES:
+        allowed = f"'practical' or 'plain' where a round would ask for more than {MOST_COORDINATES:,} coordinates"
+        remedy = f"{rules.ASKS[cast(str, rule.opening)].capitalize()} have {asked.dim:,} here."
+        raise ArgumentError("rule", rule.name, allowed, remedy)
+    try:
+        lots = budget.plan_in_blocks(users, rule.rounds, asked) if asked and rule.opening != "mean" else None
+        lots = lots or budget.plan_lots(users, rule.rounds, [asked] if asked else [])
+    except NoCertificateError as error:
+        raise NoCertificateError(f"{error} rule='plain' has fewer and shorter rounds, of which there may be a plan.") from None
     later, batch = lots.stages[-1].rounds, lots.users_in_round
     std = math.sqrt(problem.dim * (lots.noise_std / batch) ** 2 + rule.clip**2 / batch)
     pace = 3 * rule.damping * std / distance * math.sqrt(later * (later + 1) * (2 * later + 1) / 6)

@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 from scipy.special import gammaln
 
 from ..files import Figures, JsonText
-from ..validation import ArgumentError, one_of, real, whole
+from ..validation import ArgumentError, Found, one_of, real, whole
 from ._allocation import SLACKS, Allocation
 from ._statements import certified_line, exact, round_up
 from .gaussian import gaussian_delta
@@ -185,6 +185,9 @@ class Guarantee(JsonText, Figures):
             If delta is out of range.
         """
         real("delta", delta, above=0, below=1, remedy="Choose delta well below 1 / users; 1e-6 is a common value.")
+        if self.slack >= 1:
+            remedy = "To an attacker who knows when each user answered, secret lots promise more with more users."
+            raise ArgumentError("guarantee", Found("has a slack of 1, so no epsilon: no promise"), "of less slack", remedy)
         if delta < self.slack or (delta == self.slack and (self.mu > 0 or self.allocations)):
             raise ArgumentError(
                 "delta",

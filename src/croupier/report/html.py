@@ -187,8 +187,8 @@ def noise_figure(epsilon: float, plans: Mapping[float, SumPlan], phase: Phase) -
     )
 
 
-def bits_figure(epsilon: float, plans: Mapping[float, SumPlan], times: int) -> str:
-    """Bits over epsilon, of a person who takes part in this many rounds."""
+def bits_figure(epsilon: float, plans: Mapping[float, SumPlan], times: int, most: int) -> str:
+    """Bits over epsilon, of a person who takes part in this many rounds; in all phases a person sends at most `most`."""
     bits = [float(plan.bits_per_user * times) for plan in plans.values()]
     here = float(plans[epsilon].bits_per_user * times)
     figure = Figure(
@@ -204,7 +204,9 @@ def bits_figure(epsilon: float, plans: Mapping[float, SumPlan], times: int) -> s
     plan = plans[epsilon]
     within = f"that keep the noise within {plan.max_inflation - 1:.0%} of a curator's"
     why = within if plan.calibration == "tight" else "that the paper's theorems allow"
-    return _captioned(figure, f"The fewest bits {why}. A weaker promise has less noise, so values must be rounded more finely.")
+    caption = f"The fewest bits {why}. A weaker promise has less noise, so values must be rounded more finely."
+    only = f" These are rounds for gradients; over the whole training, a person sends at most {most:,} bits." if most > here else ""
+    return _captioned(figure, caption + only)
 
 
 def sweep_figure(epsilon: float, comparison: Comparison) -> str:
@@ -538,7 +540,7 @@ def _trade_off(shown: _Shown, comparison: Comparison | None) -> str:
     if len(plans) > 1:
         figures = [
             noise_figure(shown.epsilon, plans, shown.last),
-            bits_figure(shown.epsilon, plans, shown.last.rounds if shown.full else 1),
+            bits_figure(shown.epsilon, plans, shown.last.rounds if shown.full else 1, shown.result.bits_per_user),
         ]
     if comparison is not None and comparison.sweep:
         figures.append(sweep_figure(shown.epsilon, comparison))

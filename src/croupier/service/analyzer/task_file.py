@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from ...estimator._linear import LinearModel
+from ...privacy import NoCertificateError
 from ...privacy.plan import default_delta
 from ...table import Schema
 from ...table._encode import Encoder
@@ -179,21 +180,31 @@ class TaskFile:
         """The task by a transport, not yet looked at.
 
         The practical rule has stages where reports and documents stay short, and clients take it if they take the plain rule; not
-        with blocks. Of "auto", vectors are in blocks where these make reports shorter, and clients take it.
+        with blocks. Of "auto", vectors are in blocks where these make reports shorter, and clients take it. The schedule says why
+        the plain rule was taken.
         """
         asked = self.request.parameters.get("rule", "practical")
         if asked in ("centred", "scaled", "whitened"):
             return self._planned(transport, self.blocks, stages=True)
         whole_vectors = self._planned(transport, 1 if self.blocks == "auto" else self.blocks)
         if asked == "practical" and self.blocks == 1:
-            staged = self._planned(transport, 1, stages=True)
-            if staged.stages and staged.fits_default() and (_taken_if_watched(staged) or not _taken_if_watched(whole_vectors)):
+            try:
+                staged = self._planned(transport, 1, stages=True)
+            except NoCertificateError:
+                return _because(whole_vectors, "because rounds that ask about rows have no certified plan")
+            if not staged.stages:
+                return _with_why(whole_vectors, staged.schedule.why)
+            fits = staged.fits_default()
+            if fits and (_taken_if_watched(staged) or not _taken_if_watched(whole_vectors)):
                 return staged
-        if self.blocks != "auto":
-            return whole_vectors
-        cut = self._planned(transport, "auto")
-        shorter = cut.most_report_bytes() < whole_vectors.most_report_bytes()
-        return cut if shorter and _taken_if_watched(cut) else whole_vectors
+            name = staged.schedule.why.split('"')[1]
+            worse = "promises too little if watched" if fits else "would make long messages"
+            return _because(whole_vectors, f'because rule "{name}" {worse} (rule = "{name}" takes it all the same)')
+        if self.blocks == "auto":
+            cut = self._planned(transport, "auto")
+            if cut.most_report_bytes() < whole_vectors.most_report_bytes() and _taken_if_watched(cut):
+                whole_vectors = cut
+        return _because(whole_vectors, "because blocks was given") if asked == "practical" else whole_vectors
 
     def _planned(self, transport: str, blocks: int | str, stages: bool = False) -> Task:
         """The task by a transport, in so many blocks; with stages where the rule has any."""
@@ -219,6 +230,15 @@ class TaskFile:
             enroller=self.enroller,
             secret=secret,
         )
+
+
+def _because(task: Task, reason: str) -> Task:
+    """The task of the plain rule, with the reason for which it was taken in place of "as asked"."""
+    return _with_why(task, task.schedule.why.replace("as asked", reason, 1))
+
+
+def _with_why(task: Task, why: str) -> Task:
+    return replace(task, schedule=replace(task.schedule, why=why))
 
 
 def _taken_if_watched(task: Task) -> bool:
