@@ -167,7 +167,7 @@ _CURVED, _LEAST_REACHED = 0.6, 0.7
 # Normal rows, steps, and standard errors by which gradients have to follow what is likely, for classes to be as likely as frequent.
 _DRAWN, _BALANCINGS, _SURELY_BALANCED = 1024, 20, 4.0
 # Standard errors by which the loss has to rise along weights for these to be drawn towards 0.
-_SURELY = 2.5
+_SURELY = 2.0
 
 # The answerer: from the query about a point, and this point, to the private mean that comes back in the schedule's next round.
 # The point holds what of the query follows from earlier answers, so that a resumed run asks about the very same.
