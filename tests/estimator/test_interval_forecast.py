@@ -97,7 +97,7 @@ def test_a_forecast_says_what_it_assumes_and_what_the_other_method_would_give():
     assert chosen.to_dict()["other_half_width"] == chosen.other_half_width
     assert "Residuals are assumed to have a standard deviation of 20 % of the target's range" in str(chosen)
     assert 'takes "moments", whose forecast is narrower; that of "rounds" is about +- ' in str(chosen)
-    assert 'if yours are small, set method="rounds"' in str(chosen)
+    assert 'if yours are small, take the method "rounds"' in str(chosen)
     assert 'method="auto"' not in str(other)
     X = np.random.default_rng(0).uniform(-0.5, 0.5, size=(20_000, 3))
     fitted = auto.fit(X, 50 + 30 * X[:, 0])
@@ -105,12 +105,12 @@ def test_a_forecast_says_what_it_assumes_and_what_the_other_method_would_give():
     assert str(chosen) in fitted.set_params(epsilon=5.0).explain()  # by what was promised
     assert "epsilon 5:" in str(fitted.forecast(20_000, 3))
     named = ShuffleLinearRegression(method="rounds", **options).fit(X, 50 + 30 * X[:, 0])
-    assert 'Asked by method="rounds", as set.' in named.explain()
+    assert 'Asked by the method "rounds", as set.' in named.explain()
     wide = ShuffleLinearRegression(**options).forecast(15_000, 30)
     assert 'takes "rounds", whose forecast is narrower; that of "moments" is infinite' in str(wide)
     assert wide.to_dict()["other_half_width"] is None
     logit = ShuffleLogit(classes=[False, True], feature_norm=1.0).forecast(20_000, 3)
-    assert "in log-odds." in str(logit).partition('method="auto" takes')[2]
+    assert "in log-odds." in str(logit).partition('The method "auto" takes')[2]
 
 
 @pytest.mark.parametrize(("features", "users", "epsilon"), [(3, 2_000, 0.5), (10, 5_000, 1.0), (10, 20_000, 1.0), (20, 5_000, 4.0)])

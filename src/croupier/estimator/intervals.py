@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..files import Figures
-from ..privacy._statements import round_up
+from ..privacy._statements import counted, round_up
 from ..statistics.moments import Coefficients
 from ..validation import ArgumentError, real
 from .warnings import warn_caller
@@ -221,7 +221,7 @@ class WidthForecast:
         return not self.half_width < _LARGEST[self.kind]
 
     def __str__(self) -> str:
-        asked = f"Forecast for {self.users:,} people, {self.columns:,} columns and epsilon {round_up(self.epsilon)}"
+        asked = f"Forecast for {self.users:,} people, {counted(self.columns, 'column')} and epsilon {round_up(self.epsilon)}"
         ideal = "if columns are independent and evenly spread over their ranges"
         if np.isinf(self.half_width):
             return f"{asked}: the noise hides every slope, even {ideal}. Intervals will be (-inf, inf)."
@@ -249,9 +249,9 @@ class WidthForecast:
         why = "whose forecast is narrower" if self.half_width <= self.other_half_width else "which the options need"
         other = "rounds" if self.method == "moments" else "moments"
         beside = "infinite" if np.isinf(self.other_half_width) else f"about +- {self._size(self.other_half_width)}"
-        text += f' method="auto" takes "{self.method}", {why}; that of "{other}" is {beside}.'
+        text += f' The method "auto" takes "{self.method}", {why}; that of "{other}" is {beside}.'
         if self.kind == "linear" and self.method == "moments":
-            text += ' Smaller residuals narrow the intervals of "rounds" most: if yours are small, set method="rounds".'
+            text += ' Smaller residuals narrow the intervals of "rounds" most: if yours are small, take the method "rounds".'
         return text
 
     def to_dict(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from croupier.protocol._randomizer import Randomizer
 from croupier.protocol._sampling import binomial, round_at_random
 from croupier.protocol.randomness import KeyedRandom
 from croupier.service.wire.documents import canonical, sha256
-from croupier.service.wire.queries import TrainingQuery, coordinates_to_dict
+from croupier.service.wire.queries import TrainingQuery
 from croupier.service.wire.reports import count_width
 from croupier.service.wire.transports import block_digest
 from croupier.table._read import Piece
@@ -260,7 +260,7 @@ def gradient_vector(number: int, loss_values: dict[str, Any], l2: float, beta: f
 def stage_cases() -> list[tuple[dict[str, Any], str]]:
     """Losses that a staged run may have, and what its rounds ask."""
     some = [loss for loss, l2, beta in gradient_cases() if l2 == 0 and beta is None]
-    return [(loss, asks) for loss in some for asks in ("mean", "moments", "descent", "acsa")]
+    return [(loss, asks) for loss in some for asks in ("mean", "spread", "moments", "descent", "acsa")]
 
 
 def stage_vector(number: int, loss_values: dict[str, Any], asks: str) -> dict[str, Any]:
@@ -277,7 +277,7 @@ def stage_vector(number: int, loss_values: dict[str, Any], asks: str) -> dict[st
     turn = rng.normal(size=features if number % 2 else (features, features))
     centre = np.append(rng.normal(size=features - 1), 0.0) if constant else None
     coordinates = Coordinates(turn, centre, constant)
-    opens = asks in ("mean", "moments")
+    opens = asks in ("mean", "spread", "moments")
     query = opening_query(asks, Rows(problem, share), False) if opens else None
     vectors = (query or Gradients(Recast(problem, coordinates, norm, alike=asks == "descent"), theta))(X, y)
     return {
@@ -287,7 +287,7 @@ def stage_vector(number: int, loss_values: dict[str, Any], asks: str) -> dict[st
         "share": share,
         "norm": norm,
         "theta": [0.0] if opens else theta.tolist(),
-        "coordinates": None if opens else coordinates_to_dict(coordinates),
+        "coordinates": None if opens else coordinates.to_dict(),
         "rows": X.tolist(),
         "targets": y.tolist(),
         "vector": np.asarray(vectors).mean(axis=0).tolist(),
