@@ -62,13 +62,35 @@ def correlated(users: int) -> Rows:
     return X, np.clip(0.6 * (X @ rng.normal(size=10)) + 0.1 * rng.normal(size=users), -1, 1)
 
 
+def rare_words(users: int) -> Rows:
+    """A hundred words, most of them rare, and two classes; a fifth of the words speak for one of them."""
+    rng = np.random.default_rng(7)
+    X = (rng.random((users, 100)) < rng.uniform(0.01, 0.5, 100)).astype(float)
+    X /= 1.2 * math.sqrt(np.mean(np.sum(X**2, axis=1)))
+    X /= np.maximum(1, np.linalg.norm(X, axis=1, keepdims=True))
+    scores = (X - X.mean(axis=0)) @ (rng.normal(size=100) * (rng.random(100) < 0.2))
+    return X, (2 * scores / scores.std() + rng.logistic(size=users) > 0).astype(int)
+
+
 # Of every kind: the tables, and how many people; None is all of the training rows but those held out.
 TABLES: dict[str, tuple[tuple[str, int | None], ...]] = {
-    "two": (("adult", None), ("covtype", 100_000), ("covtype", 5_000), ("mnist_odd", 20_000), (FOURIER, 50_000)),
+    "two": (
+        ("adult", None),
+        ("covtype", 100_000),
+        ("covtype", 5_000),
+        ("rare words", 20_000),
+        ("mnist_odd", 20_000),
+        (FOURIER, 50_000),
+    ),
     "several": (("mnist10", 20_000), ("eight classes", 15_000), ("survey", 15_000)),
     "squares": (("adult, age", None), ("covtype, elevation", 100_000), ("correlated", 4_600)),
 }
-SYNTHETIC: dict[str, Callable[[int], Rows]] = {"eight classes": eight_classes, "survey": survey, "correlated": correlated}
+SYNTHETIC: dict[str, Callable[[int], Rows]] = {
+    "rare words": rare_words,
+    "eight classes": eight_classes,
+    "survey": survey,
+    "correlated": correlated,
+}
 
 
 class Setting(NamedTuple):
