@@ -39,7 +39,7 @@ _LEAST_BATCH = 4
 NOISY_SQUARES, QUIET_SQUARES, QUIET_CLASSES, QUIETEST = 0.004, 0.0005, 0.0002, 0.0001
 # Two classes: the edge of the noise that all rounds of a run would leave in second moments, over rows' energy in one of so many
 # equal directions, above which columns' own sizes do better; and how much less people count whose odds are far from even.
-LARGEST_EDGE, FOCUS = 1.0, 0.5
+LARGEST_EDGE, FOCUS = 0.5, 0.5
 # Fewer rounds are not shared out between an opening and descent unless that is asked for.
 LEAST_ROUNDS = 4
 
@@ -232,7 +232,8 @@ def plain(because: str) -> str:
 def _why_plain(problem: Objective, kind: str | None, users: int, secret: bool, given: Mapping[str, Any]) -> str:
     """Why no other practical rule goes with what was asked for; empty if one does."""
     if kind is None:
-        return "because l2 was given" if isinstance(problem, Problem) and problem.l2 else "the only one for this loss"
+        without = replace(problem, l2=0.0) if isinstance(problem, Problem) else problem
+        return "the only one for this loss" if kind_of(without) is None else "because l2 was given"
     if not secret:
         return "because lots are not secret"
     for name in ("method", "clip", "curvature"):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from ..population.population import Query
-from ..problem import Problem
+from ..problem import Problem, Weighted
 from ..problem.problem import Objective, Recast, log_odds
 from ..validation import ArgumentError, real
 from ._gradients import Gradients, Rows, View, opening_query, unmoved
@@ -270,7 +270,9 @@ def _descended_in(ask: Ask, phase: Phase, rows: Rows, found: View, start: Floats
         point = descent(gradient, lambda point: point, begin, phase.rounds, step, tail=0.5, **how)
         if problem.loss.outputs > 1 and found.middle is not None:
             point = settled(point.reshape(problem.loss.outputs, -1), phase, found.middle, step)
-            point = balanced(point, phase, found, seen, getattr(problem.loss, "weights", None)).ravel()
+            if not isinstance(problem.loss, Weighted):  # whose gradients say how much classes count, too
+                point = balanced(point, phase, found, seen)
+            point = point.ravel()
     if problem.loss.outputs > 1 and found.mean is not None and phase.algorithm == "acsa":
         point = tempered(point.reshape(problem.loss.outputs, -1), phase, seen, steady=steady).ravel()
     return problem.domain.project(start + coordinates.weights(point))
@@ -298,15 +300,12 @@ def settled(points: Floats, phase: Phase, middle: Floats, step: float) -> Floats
     return shares / max(reached, _LEAST_REACHED) + min(1.0, max(0.0, kept / reached)) * rest
 
 
-def balanced(
-    points: Floats, phase: Phase, found: View, seen: Sequence[tuple[Floats, Floats]], counts: Sequence[float] | None = None
-) -> Floats:
+def balanced(points: Floats, phase: Phase, found: View, seen: Sequence[tuple[Floats, Floats]]) -> Floats:
     """Weights of several classes, one row each, moved along the mean row until a class is as likely on average as it is frequent.
 
     Along the mean row a gradient says how much more likely a class is, on average, than frequent, times a factor that shortening
     leaves: a regression over the rounds finds it, and so the frequencies. Averages are those over normal rows with the moments that
-    were found; where classes count differently, by `counts`, people do in both. Rare classes would take descent many rounds more.
-    All of it follows from the released answers.
+    were found. Rare classes would take descent many rounds more. All of it follows from the released answers.
     """
     mean, moments, middle = found.mean, found.moments, found.middle
     if mean is None or moments is None or middle is None:
@@ -317,11 +316,7 @@ def balanced(
     rows = np.vstack([mean + half, mean - half])
 
     def average(weights: Floats) -> Floats:
-        chances = softmax(rows @ weights.reshape(points.shape).T, axis=1)
-        # a row's people count 1 / sum(chances / counts) on average, if the chances are those of the weighted loss
-        return np.asarray(
-            (chances if counts is None else chances / (chances @ (1 / np.asarray(counts)))[:, np.newaxis]).mean(axis=0)
-        )
+        return np.asarray(softmax(rows @ weights.reshape(points.shape).T, axis=1).mean(axis=0))
 
     likely = np.array([average(point) for point, _ in seen])
     pulls = np.array([gradient.reshape(points.shape) @ middle for _, gradient in seen])
@@ -333,8 +328,7 @@ def balanced(
     least = max(noise / (factor * math.sqrt(len(seen) - later)), 1 / phase.users)
     frequent = np.maximum(likely[later:].mean(axis=0) - pulls[later:].mean(axis=0) / factor, least)
     for _ in range(_BALANCINGS):
-        now = average(points)
-        points = points + np.outer(np.log(frequent / frequent.sum() * now.sum() / now), middle) / float(np.linalg.norm(mean))
+        points = points + np.outer(np.log(frequent / frequent.sum() / average(points)), middle) / float(np.linalg.norm(mean))
     return points
 
 
