@@ -138,7 +138,7 @@ main()
     lost = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert lost.returncode == 1, lost.stderr
     assert "1.parquet is gone" in lost.stderr
-    assert "after 1 rounds" in lost.stderr
+    assert "after 1 round" in lost.stderr
     assert "resumes from run" in lost.stderr
     os.rename("away", "parquet/1.parquet")
     journal = (folder / "run").read_text().splitlines()

@@ -105,7 +105,7 @@ def test_a_forecast_says_what_it_assumes_and_what_the_other_method_would_give():
     assert str(chosen) in fitted.set_params(epsilon=5.0).explain()  # by what was promised
     assert "epsilon 5:" in str(fitted.forecast(20_000, 3))
     named = ShuffleLinearRegression(method="rounds", **options).fit(X, 50 + 30 * X[:, 0])
-    assert 'Asked by the method "rounds", as set.' in named.explain()
+    assert 'Asked by the method "rounds".' in named.explain()
     wide = ShuffleLinearRegression(**options).forecast(15_000, 30)
     assert 'takes "rounds", whose forecast is narrower; that of "moments" is infinite' in str(wide)
     assert wide.to_dict()["other_half_width"] is None

@@ -332,7 +332,7 @@ def test_a_run_of_another_version_is_refused_by_its_number_and_left_as_it_is(tmp
     path = tmp_path / "run"
     content = Small.cut_off(path)[0].replace(b'"version": %d' % VERSION, b'"version": 1')
     path.write_bytes(content)
-    with pytest.raises(cr.ArgumentError, match=f"is of version 1; it must be .* version {VERSION}. A version resumes only its own"):
+    with pytest.raises(cr.ArgumentError, match=f"is of version 1; it must be .* version {VERSION}. A run can be resumed only by"):
         Small.run(path, Silent(X[:60, :1], Y[:60]))
     assert path.read_bytes() == content
 

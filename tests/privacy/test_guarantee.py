@@ -86,7 +86,7 @@ def test_epsilon_below_the_slack_is_refused():
 
 def test_a_guarantee_without_a_promise_asks_for_no_larger_delta():
     watched = plan_lots(epsilon=1.0, delta=1e-6, users=1_000, rounds=50, dim=15, norm=1.0).guarantee.if_watched
-    with pytest.raises(ArgumentError, match=r"guarantee has a slack of 1, so no epsilon: no promise; .* more users"):
+    with pytest.raises(ArgumentError, match=r"guarantee promises nothing: its slack is 1; .* more users"):
         watched.epsilon(1e-6)
 
 

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -43,6 +43,7 @@ class LinearModel(LinearRows):
 
     _exclusions = False  # whether reports may be left out of a round: in deployed tasks
     _stages = True  # whether rounds may ask different questions: not where a deployed task's would be too long
+    _why = ""  # the reason for the rule, where a deployed task's file has another one
     _transport = "messages"  # that of their plans
     _blocks = cast(int | str, 1)  # of their rotated gradients, with secret lots
 
@@ -120,6 +121,7 @@ class LinearModel(LinearRows):
             blocks=self._blocks,
             neighbours=self.neighbours,
         )
+        planned = replace(planned, why=self._why) if self._why else planned
         return planned if turnout is None else planned.with_turnout(turnout)  # remote users may stay away
 
     def _algorithm(self) -> str:
@@ -162,7 +164,8 @@ class LinearModel(LinearRows):
         """By which rule training went, and why: a line of `explain`."""
         planned = self.schedule_
         why = planned.why if planned.bound is None else f'rule "bound": {planned.why}'
-        return [f"Trained by {why}. Public facts alone decide this; the option rule overrides it."]
+        chosen = self.rule == "practical" and any(phase.share is not None for phase in planned.phases)
+        return [f"Trained by {why}." + " Public facts alone decide this; the option rule overrides it." * chosen]
 
     def _meaning(self) -> list[str]:
         return self._chosen_rule() if "result_" in vars(self) else []

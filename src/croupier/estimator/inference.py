@@ -176,7 +176,7 @@ class IntervalModel(LinearRows):
         if not hasattr(self, "promise_"):
             return [FORECAST_FIRST]
         caveat = self._caveat() if self._in_rounds else ""
-        how = [] if self.method == "auto" else [f'Asked by the method "{self.method}", as set.']
+        how = [] if self.method == "auto" else [f'Asked by the method "{"rounds" if self._in_rounds else "moments"}".']
         asked = copy(self)  # by what was promised, whatever was set since
         asked.set_params(**{name: getattr(self.promise_, name) for name in ("epsilon", "delta", "honest", "neighbours")})
         return [*how, str(asked._forecast(self._planned())), *([caveat] if caveat else [])]

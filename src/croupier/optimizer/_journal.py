@@ -224,7 +224,7 @@ class Journal:
             "checkpoint",
             found or str(self.path),
             allowed,
-            "A version resumes only its own runs. Choose another file; this one is left as it is.",
+            "A run can be resumed only by the version that began it. Choose another file; this one is left as it is.",
         )
 
     def _require(self, same: bool) -> None:

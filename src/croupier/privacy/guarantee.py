@@ -186,8 +186,8 @@ class Guarantee(JsonText, Figures):
         """
         real("delta", delta, above=0, below=1, remedy="Choose delta well below 1 / users; 1e-6 is a common value.")
         if self.slack >= 1:
-            remedy = "To an attacker who knows when each user answered, secret lots promise more with more users."
-            raise ArgumentError("guarantee", Found("has a slack of 1, so no epsilon: no promise"), "of less slack", remedy)
+            remedy = "Secret lots promise more to an attacker who knows when each user answered if there are more users."
+            raise ArgumentError("guarantee", Found("promises nothing: its slack is 1"), "of less slack to have an epsilon", remedy)
         if delta < self.slack or (delta == self.slack and (self.mu > 0 or self.allocations)):
             raise ArgumentError(
                 "delta",

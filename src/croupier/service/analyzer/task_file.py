@@ -154,7 +154,9 @@ class TaskFile:
         """The estimator that is trained, for the task's users; not fitted yet."""
         drafted = self._draft(self.transport)
         blocks = drafted.schedule.phases[-1].plan.blocks if self.blocks == "auto" else self.blocks
-        return self._estimator(self.transport, blocks, drafted.stages)
+        estimator = self._estimator(self.transport, blocks, drafted.stages)
+        estimator._why = drafted.schedule.why
+        return estimator
 
     @cached_property
     def transport(self) -> str:
@@ -199,7 +201,7 @@ class TaskFile:
                 return staged
             name = staged.schedule.why.split('"')[1]
             worse = "promises too little if watched" if fits else "would make long messages"
-            return _because(whole_vectors, f'because rule "{name}" {worse} (rule = "{name}" takes it all the same)')
+            return _because(whole_vectors, f'because rule "{name}" {worse} (set rule = "{name}" to use it all the same)')
         if self.blocks == "auto":
             cut = self._planned(transport, "auto")
             if cut.most_report_bytes() < whole_vectors.most_report_bytes() and _taken_if_watched(cut):

@@ -474,10 +474,14 @@ def room_for_connections() -> int:
 TASK: ContextVar[str] = ContextVar("task", default="")
 
 
+def _prefix() -> str:
+    return f"task {name}: " if (name := TASK.get()) else ""
+
+
 def name_task(record: logging.LogRecord) -> bool:
     """Put the task's name before a line of the log: a filter that lets everything through."""
-    if name := TASK.get():
-        record.msg, record.args = f"task {name}: {record.getMessage()}", ()
+    if TASK.get():
+        record.msg, record.args = f"{_prefix()}{record.getMessage()}", ()
     return True
 
 
@@ -487,11 +491,11 @@ class RateLimitedLog(logging.Filter):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._known: dict[tuple[str, str], tuple[float, int]] = {}  # when a line was last let through, how many were not since
+        self._known: dict[tuple[str, str, str], tuple[float, int]] = {}  # when a line was last let through, how many were not since
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is let through."""
-        now, key = self._clock(), (record.name, record.getMessage()[:80])
+        now, key = self._clock(), (record.name, TASK.get(), record.getMessage().removeprefix(_prefix())[:80])
         when, held = self._known.get(key, (-math.inf, 0))
         if now < when + _QUIET:
             self._known[key] = when, held + 1
