@@ -325,7 +325,7 @@ SUMMARY = f"""\
 Accuracy in per cent, or R^2 for least squares, at epsilon {TIMED:g}, delta {DELTA:g}; medians over seeds. All methods have the
 same rows, split, clipping and number of settings to try; none pays for choosing a setting. Opacus promises add/remove, which is
 weaker; with half the epsilon it is replace-one, as all others are. Fits are seeded. Croupier ran
-without a rotation; *by default*, it ran as estimators come, nothing tuned.
+without a rotation; *by default*, estimators ran with their defaults, untuned.
 """
 
 PUBLISHED_HEAD = """
