@@ -679,7 +679,7 @@ def test_rules_whose_coordinates_are_too_long_are_refused_or_not_taken(tmp_path)
     (tmp_path / "task.toml").write_text(f'{text}\ntask = "regress-mean"')
     plain = TaskFile.load(tmp_path / "task.toml").task()
     assert not plain.stages
-    because = 'because rule "whitened" would make long messages (rule = "whitened" takes it all the same): practical steps'
+    because = 'because rule "whitened" would make long messages (set rule = "whitened" to use it all the same): practical steps'
     assert f'rule "plain", {because}' in dict(all_plan_words(plain))["method"]
     wide = losses.Problem(losses.CappedLogistic(), losses.Ball(dim=125_001, radius=50.0), feature_norm=2**0.5, constant=1.0)
     phases = [SimpleNamespace(algorithm="spread", share=0.1), SimpleNamespace(algorithm="descent", share=0.1)]
