@@ -166,8 +166,6 @@ _LAST = 0.1
 _CURVED, _LEAST_REACHED = 0.6, 0.7
 # Normal rows, steps, and standard errors by which gradients have to follow what is likely, for classes to be as likely as frequent.
 _DRAWN, _BALANCINGS, _SURELY_BALANCED = 1024, 20, 4.0
-# Standard errors by which the loss has to rise along weights for these to be drawn towards 0.
-_SURELY = 2.0
 
 # The answerer: from the query about a point, and this point, to the private mean that comes back in the schedule's next round.
 # The point holds what of the query follows from earlier answers, so that a resumed run asks about the very same.
@@ -335,22 +333,26 @@ def balanced(points: Floats, phase: Phase, found: View, seen: Sequence[tuple[Flo
 def tempered(points: Floats, phase: Phase, seen: Sequence[tuple[Floats, Floats]], *, steady: bool) -> Floats:
     """Weights of several classes, one row each, drawn towards 0, except for the constant's, where the loss rises along them.
 
-    The slope of the mean loss along the ray from 0 to the weights is told at 0 by the first gradient, and further on by those of
-    the last quarter of the rounds, whose noise is independent of where they are asked. Where the loss surely rises there, the ray
-    is cut where a slope that is linear in between is 0. All of it follows from the released answers.
+    The slope of the mean loss along the ray from 0 to the weights is told at 0 by the first gradient, and on the way by all of them,
+    whose noise is independent of where they are asked. Each is taken to be less than it seems, by its standard error, so that chance
+    alone cuts little: the ray ends where a slope that is linear in between is 0. All of it follows from the released answers.
     """
-    rest, noise, later = points.copy(), phase.plan.noise_std / phase.mean_of, seen[len(seen) * 3 // 4 :]
+    rest, noise, (classes, columns) = points.copy(), phase.plan.noise_std / phase.mean_of, points.shape
     rest[:, -1] = 0
-    ray, reach = rest.ravel(), float(np.sum(rest**2))
-    there = sum(float(point @ ray) for point, _ in later) / len(later) / max(reach, 1e-300)  # of the way, on average
-    rises = [float(np.sum((point * gradient).reshape(points.shape)[:, :-1])) for point, gradient in later]
-    if there <= 0 or sum(rises) <= _SURELY * noise * there * math.sqrt(reach * len(later)):
+    reach, way, square, rise, lengths = float(np.sum(rest**2)), 0.0, 0.0, 0.0, 0.0
+    for point, gradient in seen:
+        there = point.reshape(classes, columns)[:, :-1]
+        along = float(np.sum(there * rest[:, :-1])) / max(reach, 1e-300)  # how much of the way
+        way, square, lengths = way + along, square + along**2, lengths + float(np.sum(there**2))
+        rise += float(np.sum(there * gradient.reshape(classes, columns)[:, :-1]))
+    slope = rise - noise * math.sqrt(lengths)  # times the way
+    if way <= 0 or slope <= 0:
         return points
-    end = sum(rises) / len(rises) / there
     # the first answer's own noise is in the weights, with this factor
     first = 1 / cast(float, phase.damping) if steady else -_response(phase)
-    begin = float(ray @ seen[0][1]) + first * noise**2 * (rest.size - len(rest))
-    kept = min(1.0, there * begin / (begin - end)) if begin < 0 else 0.0
+    begin = float(rest.ravel() @ seen[0][1]) + first * noise**2 * (rest.size - classes)
+    begin = min(begin, 0.0) - noise * math.sqrt(reach)
+    kept = min(1.0, square / way * begin / (begin - slope / way))
     return points - (1 - kept) * rest
 
 
