@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from scipy.special import softmax
 import croupier as cr
 from croupier.optimizer import Result, StopTraining, replay, schedule
 from croupier.optimizer._gradients import TARGET_SHARE, Gradients, RowMeans, RowMoments, Rows, RowSpreads, View, unmoved
-from croupier.optimizer.algorithms import acsa, balanced, descent, run_phases, tempered
+from croupier.optimizer.algorithms import acsa, balanced, descent, levelled, run_phases, tempered
 from croupier.optimizer.phases import Phase, Schedule, check_schedule
 from croupier.optimizer.training import Adaptive, prepared_queries, run
 from croupier.population import ArrayPopulation
@@ -294,6 +295,7 @@ def test_several_classes_that_columns_say_nothing_about_are_answered_by_a_consta
     assert model.score(rows, labels) > shares.max() - 0.005
 
 
+@pytest.mark.filterwarnings("ignore::croupier.estimator.MostlyNoiseWarning")
 def test_chance_does_not_cut_weights_along_which_the_loss_falls():
     """A table and a seed for which slopes of the last quarter, 2 standard errors above 0 by chance, cost 25 points."""
     rng, means = np.random.default_rng(0), np.random.default_rng(5).normal(size=(10, 150)) / np.sqrt(150)
@@ -307,6 +309,22 @@ def test_chance_does_not_cut_weights_along_which_the_loss_falls():
     for seed in (19, 20):
         model = cr.ShuffleLogisticRegression(epsilon=0.1, delta=1e-6, classes=range(10), feature_norm=1.0, random_state=seed)
         assert model.fit(rows, labels).score(*test) > 0.6
+
+
+def test_a_skewed_target_is_predicted_at_its_mean():
+    """A fifteenth of targets are 1, the others 0: gradients of the rare ones are shortened most."""
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(15_000, 12))
+    targets = (rng.random(15_000) < 1 / (1 + np.exp(2.5 - rows @ np.linspace(-0.6, 0.6, 12)))).astype(float)
+    model = cr.ShuffleRidge(epsilon=1.0, delta=1e-6, target_range=(0, 1), feature_range=[(-5, 5)] * 12, random_state=2)
+    predicted = model.fit(rows, targets).predict(rows)
+    assert predicted.mean() == pytest.approx(targets.mean(), abs=0.06)
+    assert np.mean((predicted - targets) ** 2) < targets.var()
+    # by another route: of exact answers nothing is missing, and where noise may be all of it, nothing is moved
+    point, mean, weights = rng.normal(size=3), np.array([0.2, 0.1, 0.9]), rng.normal(size=3)
+    view = View(Coordinates(np.ones(3)), mean=mean, level=(0.7, 0.0, 2.0))
+    assert mean @ levelled(point, weights, view) == pytest.approx(0.7)
+    assert np.array_equal(levelled(point, weights, replace(view, level=(mean @ point + 0.1, 0.05, 2.0))), point)
 
 
 def test_a_curvature_is_refused_where_steps_would_not_depend_on_it():

@@ -164,7 +164,8 @@ class Rows:
 @dataclass(frozen=True)
 class View:
     """What an opening has found: coordinates, the largest share of rows' energy in one direction of them, where to begin, the
-    direction of the mean row, and second moments of rows, their constant last, in these coordinates."""
+    direction of the mean row, and second moments of rows, their constant last, in these coordinates; and of least squares the mean
+    target, the noise of an entry of a mean row, and how much more of it the target has."""
 
     coordinates: Coordinates
     steepest: float = 1.0
@@ -172,6 +173,7 @@ class View:
     middle: Floats | None = None
     moments: Floats | None = None
     mean: Floats | None = None
+    level: tuple[float, float, float] | None = None
 
     def focus(self, theta: Floats, focus: float) -> float:
         """`focus` where odds are so near to even at theta that people still count on average, if scores are normal; else 0."""
@@ -305,16 +307,22 @@ class RowMoments(Query):
         energy = np.maximum(values, 0.0) / raised
         total = max(float(energy.sum()), 1.0)
         white = (vectors * (1 / np.sqrt(raised * total))) @ vectors.T
-        start = middle = mean = None
+        start = middle = mean = level = None
         if self.rows.problem.constant:  # products with the constant are the mean, except for a factor
             mean = white @ matrix[:features, features - 1] / (math.sqrt(self.rows.share) * (1 - target))
             middle = mean / max(float(np.linalg.norm(mean)), 1e-300)
         if target:
             products = matrix[:features, features] / math.sqrt(target * (1 - target))
-            start = vectors @ (vectors.T @ products / np.sqrt(raised)) * math.sqrt(total)
-            start *= getattr(self.rows.problem.loss, "target_bound", 1.0)
+            bound = getattr(self.rows.problem.loss, "target_bound", 1.0)
+            start = vectors @ (vectors.T @ products / np.sqrt(raised)) * math.sqrt(total) * bound
+            if self.rows.problem.constant:
+                # entries of svec are products times sqrt 2
+                told = float(products[-1]) * bound / math.sqrt(self.rows.share)
+                level = (told, noise / math.sqrt(2 * self.rows.share), bound * math.sqrt((1 - target) / target))
         within = white @ matrix[:features, :features] @ white / (1 - target)
-        return View(Coordinates(white * factors), max(float(energy.max()) / total, 1 / features), start, middle, within, mean)
+        return View(
+            Coordinates(white * factors), max(float(energy.max()) / total, 1 / features), start, middle, within, mean, level
+        )
 
 
 def shrunk(mean: Floats, noise: float) -> Floats:

@@ -18,8 +18,8 @@ from ..problem.problem import Objective
 from ..validation import ArgumentError, real, whole
 
 # All rounds of a run, and those of its opening.
-CENTRED_ROUNDS, SCALED_ROUNDS, WHITENED_ROUNDS, LEAST_SQUARES_ROUNDS = (50, 3), (50, 4), (50, 10), (23, 8)
-MOMENTUM_ROUNDS, LONG_ROUNDS, NOISY_SQUARES_ROUNDS = (200, 10), (100, 16), (16, 4)
+CENTRED_ROUNDS, SCALED_ROUNDS, WHITENED_ROUNDS = (50, 3), (50, 4), (50, 10)
+MOMENTUM_ROUNDS, LONG_ROUNDS = (200, 10), (100, 8)
 # Those of several classes where noise leaves little: equal steps go as far in fewer rounds, whose reports are shorter. Noise leaves
 # little of a run whose mean gradient has at least this much of it for each unit of clip.
 FAINT_ROUNDS, FAINT_RUN = (24, 2), 0.05
@@ -33,10 +33,17 @@ MOST_COLUMNS, MOST_COLUMNS_OF_SEVERAL = 600, 128
 _CHANCE = 0.3
 # People of a round, on average and at least: fewer people are shared out among fewer rounds.
 _LEAST_BATCH = 4
-# The noise of a run of least squares, gradients shortened to 0.3 and targets in [-1, 1], above which shorter gradients do better;
-# below which more momentum does; that of two classes below which people count by their odds; and of both below which more rounds
-# do better, though they cost more to an attacker who knows when each user answered.
-NOISY_SQUARES, QUIET_SQUARES, QUIET_CLASSES, QUIETEST = 0.004, 0.0005, 0.0002, 0.0001
+# The noise of a run of two classes below which people count by their odds; and of two classes or least squares below which more
+# rounds do better, though they cost more to an attacker who knows when each user answered.
+QUIET_CLASSES, QUIETEST = 0.0002, 0.0001
+# Least squares of targets in [-1, 1]: rounds, the length that gradients are shortened to, and momentum, by the noise of 23 rounds
+# at length 0.3 above which they do best. Noise asks for short gradients, which predict skewed targets a little worse.
+SQUARES = (
+    (0.004, (23, 6), 0.12, 0.5),
+    (0.0015, (50, 10), 0.1, 0.8),
+    (QUIETEST, (23, 8), 0.3, 0.7),
+    (-1.0, LONG_ROUNDS, 0.3, 0.8),
+)
 # Two classes: the edge of the noise that all rounds of a run would leave in second moments, over rows' energy in one of so many
 # equal directions, above which columns' own sizes do better; and how much less people count whose odds are far from even.
 LARGEST_EDGE, FOCUS = 0.5, 0.5
@@ -138,16 +145,12 @@ def whitened(problem: Problem, noise: Callable[[int], float], users: int) -> Sta
     Momentum goes along directions that the opening could not tell from noise, which whitening leaves flat.
     """
     share, outputs = CONSTANT_SHARE if problem.constant else 0.0, problem.loss.outputs
-    rounds, opening = LEAST_SQUARES_ROUNDS if isinstance(problem.loss, Squared) else WHITENED_ROUNDS
     if isinstance(problem.loss, Squared):
-        clip, step = 0.3 * problem.loss.target_bound, 1.0
-        rho = noise_share(problem, noise(rounds), users, rounds, clip) / problem.loss.target_bound
-        if rho > NOISY_SQUARES:  # shorter gradients, longer steps
-            return Staged("whitened", "moments", *NOISY_SQUARES_ROUNDS, 0.4 * clip, share, step=min(2.0, 0.04 / rho))
-        if rho < QUIETEST:
-            return Staged("whitened", "moments", *LONG_ROUNDS, clip, share, step=step, momentum=0.8)
-        momentum = 0.7 if rho < QUIET_SQUARES else 0.5
-        return Staged("whitened", "moments", rounds, opening, clip, share, step=step, momentum=momentum)
+        rho = noise_share(problem, noise(23), users, 23, 0.3)
+        least, counts, clip, momentum = next(row for row in SQUARES if rho > row[0])
+        step = min(2.0, 0.04 / rho) if least == SQUARES[0][0] else 1.0
+        return Staged("whitened", "moments", *counts, clip * problem.loss.target_bound, share, step=step, momentum=momentum)
+    rounds, opening = WHITENED_ROUNDS
     clip = _slope(problem) / (4 if outputs == 1 else 6)
     # few people leave much to chance even where there is no noise
     rho = math.hypot(noise_share(problem, noise(rounds), users, rounds, clip), _CHANCE * clip / math.sqrt(users))

@@ -164,8 +164,10 @@ _LAST = 0.1
 # The curvature of several classes' mean loss, relative to that of equal classes at theta = 0; and how much of the way the classes'
 # shares are taken to have come at least.
 _CURVED, _LEAST_REACHED = 0.6, 0.7
-# Normal rows, steps, and standard errors by which gradients have to follow what is likely, for classes to be as likely as frequent.
-_DRAWN, _BALANCINGS, _SURELY_BALANCED = 1024, 20, 4.0
+# Normal rows and steps by which classes are made as likely as frequent; and standard errors beyond which this is not chance: that
+# gradients follow what is likely, and that the mean target is not the mean prediction.
+_DRAWN, _BALANCINGS, _SURELY = 1024, 20, 4.0
+
 
 # The answerer: from the query about a point, and this point, to the private mean that comes back in the schedule's next round.
 # The point holds what of the query follows from earlier answers, so that a resumed run asks about the very same.
@@ -266,6 +268,8 @@ def _descended_in(ask: Ask, phase: Phase, rows: Rows, found: View, start: Floats
         step = cast(float, phase.step) / found.steepest
         how = {"momentum": phase.momentum, "noise": phase.gradient_std if phase.momentum else 0.0}
         point = descent(gradient, lambda point: point, begin, phase.rounds, step, tail=0.5, **how)
+        if found.level is not None:
+            point = levelled(point, coordinates.weights(point) / rows.factors, found)
         if problem.loss.outputs > 1 and found.middle is not None:
             point = settled(point.reshape(problem.loss.outputs, -1), phase, found.middle, step)
             if not isinstance(problem.loss, Weighted):  # whose gradients say how much classes count, too
@@ -274,6 +278,18 @@ def _descended_in(ask: Ask, phase: Phase, rows: Rows, found: View, start: Floats
     if problem.loss.outputs > 1 and found.mean is not None and phase.algorithm == "acsa":
         point = tempered(point.reshape(problem.loss.outputs, -1), phase, seen, steady=steady).ravel()
     return problem.domain.project(start + coordinates.weights(point))
+
+
+def levelled(point: Floats, weights: Floats, found: View) -> Floats:
+    """Weights of least squares, moved along the mean row until the mean prediction is the mean target, but for its noise.
+
+    Shortened gradients pull less where targets are rare and far, so a skewed target is predicted too near to where most are. The
+    opening told mean row and mean target; `weights` are those of rows as it asked about them. All follows from released answers.
+    """
+    (level, noise, bound), mean = cast(tuple[float, float, float], found.level), cast(Floats, found.mean)
+    missing, doubt = level - float(mean @ point), noise * math.hypot(bound, float(np.linalg.norm(weights)))
+    sure = math.copysign(max(0.0, abs(missing) - _SURELY * doubt), missing)
+    return np.asarray(point + sure * mean / max(float(mean @ mean), 1e-300))
 
 
 def settled(points: Floats, phase: Phase, middle: Floats, step: float) -> Floats:
@@ -320,7 +336,7 @@ def balanced(points: Floats, phase: Phase, found: View, seen: Sequence[tuple[Flo
     pulls = np.array([gradient.reshape(points.shape) @ middle for _, gradient in seen])
     moved, later = likely - likely.mean(axis=0), len(seen) // 2
     spread, noise = float(np.linalg.norm(moved)), phase.plan.noise_std / phase.mean_of
-    if float(np.sum(moved * pulls)) <= _SURELY_BALANCED * noise * spread:
+    if float(np.sum(moved * pulls)) <= _SURELY * noise * spread:
         return points
     factor = float(np.sum(moved * pulls)) / spread**2
     least = max(noise / (factor * math.sqrt(len(seen) - later)), 1 / phase.users)
@@ -333,9 +349,9 @@ def balanced(points: Floats, phase: Phase, found: View, seen: Sequence[tuple[Flo
 def tempered(points: Floats, phase: Phase, seen: Sequence[tuple[Floats, Floats]], *, steady: bool) -> Floats:
     """Weights of several classes, one row each, drawn towards 0, except for the constant's, where the loss rises along them.
 
-    The slope of the mean loss along the ray from 0 to the weights is told at 0 by the first gradient, and on the way by all of them,
-    whose noise is independent of where they are asked. Each is taken to be less than it seems, by its standard error, so that chance
-    alone cuts little: the ray ends where a slope that is linear in between is 0. All of it follows from the released answers.
+    The slope of the mean loss along the ray from 0 to the weights is told at 0 by the first gradient, and on the way by all of
+    them, whose noise is independent of where they are asked. Each is taken to be less than it seems, by its standard error, so
+    that chance alone cuts little: the ray ends where a slope that is linear in between is 0. It follows from released answers.
     """
     rest, noise, (classes, columns) = points.copy(), phase.plan.noise_std / phase.mean_of, points.shape
     rest[:, -1] = 0
@@ -353,7 +369,7 @@ def tempered(points: Floats, phase: Phase, seen: Sequence[tuple[Floats, Floats]]
     begin = float(rest.ravel() @ seen[0][1]) + first * noise**2 * (rest.size - classes)
     begin = min(begin, 0.0) - noise * math.sqrt(reach)
     kept = min(1.0, square / way * begin / (begin - slope / way))
-    return points - (1 - kept) * rest
+    return np.asarray(points - (1 - kept) * rest)
 
 
 def _response(phase: Phase) -> float:

@@ -29,6 +29,8 @@ from .population import LeaveBlanks, Query, Question, Seats, Test, UnreachableEr
 
 # Entries that are worked on at a time: many, since with small pieces two threads mostly hand over the interpreter.
 CHUNK_ENTRIES = 1 << 20
+# How much less room rotated vectors that are given by their entries take than dense ones, with what is made of them.
+_AT_ONCE = 4
 Integers = NDArray[np.int64]
 
 
@@ -299,7 +301,9 @@ class Shard:
         members = self._members(placed, question)
         # with secret lots a block is read for nobody, too: else the round in which its file is found to be gone would tell a lot
         if question.lots is not None or members is None or len(members):
-            entries = question.plan.padded if question.plan.range is not None else question.query.entries or question.plan.dim
+            plan, entries = question.plan, question.query.entries or question.plan.padded
+            if plan.range is not None:  # rotated, vectors that have few entries have all, if not all at once
+                entries = max(entries, plan.padded // _AT_ONCE)
             yield from self._records(placed).vectors(question.query, members, max(1, CHUNK_ENTRIES // entries))
 
     def _members(self, placed: Placed, question: Question) -> NDArray[np.int64] | None:
