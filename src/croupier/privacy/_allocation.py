@@ -184,7 +184,7 @@ def _line_epsilons(mu: float, rounds: int, neighbours: str) -> Floats:
         last *= 1.5
     while last > _LEAST_MU and max(divergences(mu, rounds, last / 1.5, neighbours, _CURVE_POINTS)) <= _LEAST_DELTA:
         last /= 1.5
-    epsilons: Floats = last * (np.arange(_LINES) / (_LINES - 1)) ** 1.5
+    epsilons: Floats = min(last, _LARGEST_EPSILON) * (np.arange(_LINES) / (_LINES - 1)) ** 1.5
     return epsilons
 
 
