@@ -14,7 +14,7 @@ from scipy.special import softmax
 import croupier as cr
 from croupier.optimizer import Result, StopTraining, replay, schedule
 from croupier.optimizer._gradients import TARGET_SHARE, Gradients, RowMeans, RowMoments, Rows, RowSpreads, View, unmoved
-from croupier.optimizer.algorithms import acsa, balanced, descent, levelled, run_phases, tempered
+from croupier.optimizer.algorithms import acsa, balanced, descent, levelled, lowest, run_phases, tempered
 from croupier.optimizer.phases import Phase, Schedule, check_schedule
 from croupier.optimizer.training import Adaptive, prepared_queries, run
 from croupier.population import ArrayPopulation
@@ -249,6 +249,23 @@ def test_weights_along_which_the_loss_rises_are_cut_where_it_is_least():
             found = tempered(weights, phase, seen, steady=steady)
             np.testing.assert_array_equal(found[:, -1], weights[:, -1])
             assert float(np.median(found[:, :-1] / weights[:, :-1])) == pytest.approx(expected, abs=0.06)
+
+
+def test_whitened_weights_go_on_to_where_the_loss_is_least():
+    """Of a quadratic loss whose minimiser is short of the weights, at them, further on, or farther than a line is believed."""
+    phase = schedule(CASES["centred"][0], 20_000, **BUDGET, rule="whitened").phases[1]
+    rng, noise, middle = np.random.default_rng(5), phase.plan.noise_std / phase.mean_of, np.array([0.0, 0.6, 0.8])
+    weights = 40 * rng.normal(size=(10, 3))
+    rest = weights - np.outer(weights @ middle, middle)
+    for part, expected in ((0.5, 0.0), (1.0, 1.0), (1.5, 1.5), (5.0, 2.0)):
+        # what lies along the mean row, however wrong, says nothing
+        points = [(rest * t / phase.rounds + np.outer(rng.normal(size=10), middle)) * (t > 0) for t in range(phase.rounds)]
+        answers = [0.1 * (point - part * rest) for point in points]
+        seen = [(p.ravel(), (a + rng.normal(scale=noise, size=a.shape)).ravel()) for p, a in zip(points, answers, strict=True)]
+        assert lowest(rest, phase, middle, seen) == pytest.approx(expected, abs=0.1)
+    silent = [(point, rng.normal(scale=noise, size=point.size)) for point, _ in seen]
+    assert lowest(rest, phase, middle, silent) == 0.0  # of noise alone
+    assert lowest(np.zeros((10, 3)), phase, middle, seen) == 0.0
 
 
 def test_classes_become_as_likely_as_they_are_frequent():

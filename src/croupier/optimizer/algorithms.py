@@ -164,6 +164,8 @@ _LAST = 0.1
 # The curvature of several classes' mean loss, relative to that of equal classes at theta = 0; and how much of the way the classes'
 # shares are taken to have come at least.
 _CURVED, _LEAST_REACHED = 0.6, 0.7
+# Standard errors by which the loss has to fall at weights for these to be lengthened, and by how much at most.
+_LIKELY, _FARTHEST = 2.0, 2.0
 # Normal rows and steps by which classes are made as likely as frequent; and standard errors beyond which this is not chance: that
 # gradients follow what is likely, and that the mean target is not the mean prediction.
 _DRAWN, _BALANCINGS, _SURELY = 1024, 20, 4.0
@@ -271,7 +273,7 @@ def _descended_in(ask: Ask, phase: Phase, rows: Rows, found: View, start: Floats
         if found.level is not None:
             point = levelled(point, coordinates.weights(point) / rows.factors, found)
         if problem.loss.outputs > 1 and found.middle is not None:
-            point = settled(point.reshape(problem.loss.outputs, -1), phase, found.middle, step)
+            point = settled(point.reshape(problem.loss.outputs, -1), phase, found.middle, step, seen)
             if not isinstance(problem.loss, Weighted):  # whose gradients say how much classes count, too
                 point = balanced(point, phase, found, seen)
             point = point.ravel()
@@ -292,13 +294,13 @@ def levelled(point: Floats, weights: Floats, found: View) -> Floats:
     return np.asarray(point + sure * mean / max(float(mean @ mean), 1e-300))
 
 
-def settled(points: Floats, phase: Phase, middle: Floats, step: float) -> Floats:
+def settled(points: Floats, phase: Phase, middle: Floats, step: float, seen: Sequence[tuple[Floats, Floats]]) -> Floats:
     """Weights of several classes, one row each, drawn towards those of the classes' shares by what of them is noise.
 
     In whitened coordinates the loss is curved alike in all directions, about _CURVED times that of equal classes at theta = 0. So
     the mean of the later points is `reached` of the way to the minimiser, plus noise of known size. What lies along `middle`, where
     the mean row is, are the classes' shares: it is brought further on its way. The rest is multiplied by the factor that has the
-    least expected error. All of it follows from the released answers.
+    least expected error, or, where the loss surely falls along it, by how far it falls. All follows from released answers.
     """
     classes, rounds = len(points), phase.rounds
     curved = min(1.0, _CURVED * cast(float, phase.step) * phase.plan.norm / (math.sqrt(1 - 1 / classes) * classes))
@@ -311,7 +313,28 @@ def settled(points: Floats, phase: Phase, middle: Floats, step: float) -> Floats
     rest = points - shares
     energy = float(np.sum(rest**2))
     kept = 1 - noise * float(np.sum(weights**2)) / energy if energy else 0.0
-    return shares / max(reached, _LEAST_REACHED) + min(1.0, max(0.0, kept / reached)) * rest
+    kept = max(min(1.0, max(0.0, kept / reached)), lowest(rest, phase, middle, seen))
+    return shares / max(reached, _LEAST_REACHED) + kept * rest
+
+
+def lowest(rest: Floats, phase: Phase, middle: Floats, seen: Sequence[tuple[Floats, Floats]]) -> float:
+    """Where along the ray to these weights, at 1, the mean loss is least, if it surely falls there; else 0.
+
+    Where rows are short or classes far apart, descent ends early. A gradient along the point that it was asked at tells the slope
+    there, with noise that is independent of the point: a line through the slopes of all rounds says where they are 0.
+    """
+    points = np.array([point.reshape(rest.shape) for point, _ in seen[1:]])  # all but the first, which is 0
+    points = (points - (points @ middle)[..., np.newaxis] * middle).reshape(len(points), -1)
+    lengths, ray, noise = np.linalg.norm(points, axis=1), rest.ravel(), phase.plan.noise_std / phase.mean_of
+    if not lengths.all() or not ray.any():
+        return 0.0
+    slopes = np.array([point @ gradient for point, (_, gradient) in zip(points, seen[1:], strict=True)]) / lengths
+    later = slopes[len(slopes) * 3 // 4 :]
+    if float(later.sum()) >= -_LIKELY * noise * math.sqrt(len(later)):
+        return 0.0
+    ways = points @ ray / float(ray @ ray)
+    (begin, rise), *_ = np.linalg.lstsq(np.column_stack([ways, ways**2]) / lengths[:, np.newaxis], slopes, rcond=None)
+    return float(np.clip(-begin / rise, 0.0, _FARTHEST)) if rise > 0 else _FARTHEST
 
 
 def balanced(points: Floats, phase: Phase, found: View, seen: Sequence[tuple[Floats, Floats]]) -> Floats:
