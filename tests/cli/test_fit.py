@@ -22,7 +22,7 @@ from rich.console import Console
 
 from croupier.cli import main
 from croupier.cli.terminal import warnings_said
-from croupier.estimator import ShuffleHuberRegressor, ShuffleLogisticRegression
+from croupier.estimator import ShuffleLogisticRegression, ShuffleRidge
 from croupier.table import TableModel
 from croupier.table._encode import Encoder
 from croupier.table._read import Source
@@ -203,10 +203,10 @@ def test_every_task_from_file_to_scores(folder, task, schema, more):
 def test_regression_agrees_with_the_estimator(folder):
     croupier("fit", "people.csv", "--schema", "pay.toml", "--seed", 3, "--quiet")
     model = TableModel.load(folder / "model.json")
-    assert model.task == "regress-huber"
+    assert model.task == "regress-mean"
     encoder = Encoder(model.schema)
     piece = next(Source("people.parquet").pieces(encoder.types(target=True)))
-    own = ShuffleHuberRegressor(target_range=(0, 100_000), random_state=3).fit(encoder.rows(piece), encoder.targets(piece))
+    own = ShuffleRidge(target_range=(0, 100_000), random_state=3).fit(encoder.rows(piece), encoder.targets(piece))
     np.testing.assert_array_equal(theta(folder / "model.json"), own.result_.theta)
 
 

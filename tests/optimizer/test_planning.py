@@ -80,7 +80,8 @@ def test_a_long_gradient_has_less_noise_where_noise_leaves_little_of_it(epsilon,
         (Squared(), 464_809, 1.0, "moments", 0.8, 0.0),
         (Squared(), 100_000, 0.5, "moments", 0.7, 0.0),
         (Squared(), 15_000, 0.5, "moments", 0.8, 0.0),
-        (Squared(), 5_000, 0.1, "moments", 0.5, 0.0),
+        (Squared(), 5_000, 0.1, "moments", 0.0, 0.0),
+        (Squared(), 5_000, 0.7, "moments", 0.5, 0.0),
     ],
 )
 def test_the_quieter_a_run_is_the_more_momentum_it_has(loss, users, epsilon, opening, momentum, focus):

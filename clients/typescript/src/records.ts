@@ -208,7 +208,7 @@ export function readRecords(value: Json | undefined, problem: Problem): RecordsR
   // The other parameters change neither rows nor targets: what they choose stands in `problem` and `schedule`.
   const parameters = object("parameters", words.get("parameters"));
   const blanks = parameters.has("invalid") && oneOf("invalid", parameters.get("invalid"), ["refuse", "blank"] as const) === "blank";
-  const kinds = "classes" in target ? (["classify", "svm"] as const) : (["regress-huber", "regress-mean", "quantile"] as const);
+  const kinds = "classes" in target ? (["classify", "svm"] as const) : (["regress-mean", "regress-huber", "quantile"] as const);
   const task = oneOf<string>("records.task", words.get("task"), kinds);
   const stated = list("features", words.get("features"));
   if (stated.length !== features.length || !stated.every((name, place) => name === features[place])) {

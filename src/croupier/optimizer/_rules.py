@@ -36,13 +36,14 @@ _LEAST_BATCH = 4
 # The noise of a run of two classes below which people count by their odds; and of two classes or least squares below which more
 # rounds do better, though they cost more to an attacker who knows when each user answered.
 QUIET_CLASSES, QUIETEST = 0.0002, 0.0001
-# Least squares of targets in [-1, 1]: rounds, the length that gradients are shortened to, and momentum, by the noise of 23 rounds
-# at length 0.3 above which they do best. Noise asks for short gradients, which predict skewed targets a little worse.
+# Least squares of targets in [-1, 1]: rounds, the length that gradients are shortened to, the longest step, and momentum, by the
+# noise of 23 rounds at length 0.3 above which they do best. Noise asks for short gradients, which predict skewed targets worse.
 SQUARES = (
-    (0.004, (23, 6), 0.12, 0.5),
-    (0.0015, (50, 10), 0.1, 0.8),
-    (QUIETEST, (23, 8), 0.3, 0.7),
-    (-1.0, LONG_ROUNDS, 0.3, 0.8),
+    (0.007, (16, 4), 0.12, 2.0, 0.0),
+    (0.004, (23, 6), 0.12, 2.0, 0.5),
+    (0.0015, (50, 10), 0.1, 1.0, 0.8),
+    (QUIETEST, (23, 8), 0.3, 1.0, 0.7),
+    (-1.0, LONG_ROUNDS, 0.3, 1.0, 0.8),
 )
 # Two classes: the edge of the noise that all rounds of a run would leave in second moments, over rows' energy in one of so many
 # equal directions, above which columns' own sizes do better; and how much less people count whose odds are far from even.
@@ -147,9 +148,9 @@ def whitened(problem: Problem, noise: Callable[[int], float], users: int) -> Sta
     share, outputs = CONSTANT_SHARE if problem.constant else 0.0, problem.loss.outputs
     if isinstance(problem.loss, Squared):
         rho = noise_share(problem, noise(23), users, 23, 0.3)
-        least, counts, clip, momentum = next(row for row in SQUARES if rho > row[0])
-        step = min(2.0, 0.04 / rho) if least == SQUARES[0][0] else 1.0
-        return Staged("whitened", "moments", *counts, clip * problem.loss.target_bound, share, step=step, momentum=momentum)
+        _, counts, clip, step, momentum = next(row for row in SQUARES if rho > row[0])
+        clip, step = clip * problem.loss.target_bound, min(step, 0.04 / rho)
+        return Staged("whitened", "moments", *counts, clip, share, step=step, momentum=momentum)
     rounds, opening = WHITENED_ROUNDS
     clip = _slope(problem) / (4 if outputs == 1 else 6)
     # few people leave much to chance even where there is no noise

@@ -43,7 +43,7 @@ def fit_table(
         CSV or Parquet, a file or a folder of files. `Source(path, Dialect(...))` says how a CSV file writes its values.
     schema : Schema or path-like
         The public facts: columns with their ranges or levels, and the target. A path is that of a TOML file.
-    task : {"classify", "svm", "logit", "regress-huber", "regress-mean", "quantile", "linear"}, optional
+    task : {"classify", "svm", "logit", "regress-mean", "regress-huber", "quantile", "linear"}, optional
         What to predict and how; default: chosen by the schema's target. "linear" and "logit" are regressions with standard errors
         and intervals, whose rows are left as they are and whose categories have a reference (the first level unless the schema
         says).

@@ -369,7 +369,7 @@ def request_for(facts: Schema, task: str | None, parameters: dict[str, Any], del
 
 def _fitting(facts: Schema) -> tuple[str, ...]:
     """The tasks of rounds for such a target, the usual one first."""
-    return ("classify", "svm") if facts.target.classes is not None else ("regress-huber", "regress-mean", "quantile")
+    return ("classify", "svm") if facts.target.classes is not None else ("regress-mean", "regress-huber", "quantile")
 
 
 def _kind(facts: Schema) -> str:
