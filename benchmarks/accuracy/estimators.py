@@ -61,7 +61,7 @@ def accuracies(
     load: Callable[..., Any], cells: Cells, only: list[str] | None, epsilons: list[float] | None, seeds: int
 ) -> list[dict[str, Any]]:
     """Medians over fits with secure randomness."""
-    names = [name for name in ASKED if not only or name.split(",")[0] in only]
+    names = [name for name in ASKED if not only or {name, name.split(",")[0]} & set(only)]
     pairs = [(name, epsilon) for name in names for epsilon in EPSILONS + FURTHER.get(name, ())]
     jobs = [["estimators", name, epsilon, seeds] for name, epsilon in pairs if not epsilons or epsilon in epsilons]
 

@@ -23,7 +23,7 @@ def test_a_row_of_which_nothing_was_asked_is_shown_and_not_judged():
     stored = command.read("accuracy", RESULTS)
     (free,) = [row for row in stored["estimators"] if (row["task"], row["epsilon"]) == ("adult", 4.0)]
     assert free["asked"] is None
-    assert f"| **{free['median']:.4f}** | {free['least']:.4f} | {free['most']:.4f} | - | - | 5 |" in page(stored)
+    assert f"| **{free['median']:.4f}** | {free['least']:.4f} | {free['most']:.4f} | - | - | {free['seeds']} |" in page(stored)
     judged = [verdict.what for verdict in judge(stored)]
     assert "adult, the estimator as it comes, epsilon 1: accuracy" in judged
     assert "adult, the estimator as it comes, epsilon 4: accuracy" not in judged

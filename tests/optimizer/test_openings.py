@@ -163,7 +163,7 @@ def test_two_classes_of_many_columns_descend_with_momentum_on_centred_rows():
     assert (first.algorithm, first.rounds, second.algorithm, second.rounds, second.momentum) == ("mean", 10, "descent", 190, 0.9)
     assert 'rule "centred", for two classes of 701 columns' in planned.why
     noisier = schedule(wide, 100_000, **BUDGET | {"epsilon": 0.1}, rule="practical").phases[1]
-    assert noisier.step < second.step / 4
+    assert (noisier.rounds, noisier.step < second.step / 3) == (47, True)  # fewer and shorter
     with pytest.raises(ArgumentError, match="momentum"):
         dataclasses.replace(second, momentum=1.0)
     with pytest.raises(ArgumentError, match="momentum"):
@@ -263,6 +263,7 @@ def test_whitened_weights_go_on_to_where_the_loss_is_least():
         answers = [0.1 * (point - part * rest) for point in points]
         seen = [(p.ravel(), (a + rng.normal(scale=noise, size=a.shape)).ravel()) for p, a in zip(points, answers, strict=True)]
         assert lowest(rest, phase, middle, seen) == pytest.approx(expected, abs=0.1)
+    assert lowest(rest, phase, middle, seen[:1]) == 0.0  # of a run that was stopped
     silent = [(point, rng.normal(scale=noise, size=point.size)) for point, _ in seen]
     assert lowest(rest, phase, middle, silent) == 0.0  # of noise alone
     assert lowest(np.zeros((10, 3)), phase, middle, seen) == 0.0

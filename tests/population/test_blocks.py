@@ -400,6 +400,7 @@ def test_blocks_that_are_not_kept_take_the_memory_of_one(work, monkeypatch):
     population = BlockPopulation([Large() for _ in range(6)])
     batch = Batch.everyone(6 * size) if work == "everyone" else deal(SECRET, 6 * size, [100_000])[0]
     question = about(batch, dim=dim, epsilon=2.0)
+    fused.kernel()  # numba takes tens of megabytes where it is loaded, which is up to the tests before
     tracemalloc.start()
     try:
         population.prepare(accept, KEY if work == "digest" else None) if work in ("prepare", "digest") else population.answer(

@@ -23,6 +23,8 @@ MOMENTUM_ROUNDS, LONG_ROUNDS = (200, 10), (100, 8)
 # Those of several classes where noise leaves little: equal steps go as far in fewer rounds, whose reports are shorter. Noise leaves
 # little of a run whose mean gradient has at least this much of it for each unit of clip.
 FAINT_ROUNDS, FAINT_RUN = (24, 2), 0.05
+# The same noise of two classes of many columns above which fewer and longer rounds do better.
+SHORT_RUN = 0.01
 # The part of a row's squared length that the constant has beside features that are at most 1 long; and that of several classes'
 # centred rows, whose intercepts need no more.
 CONSTANT_SHARE, CONSTANT_SHARE_OF_SEVERAL = 0.1, 0.05
@@ -41,7 +43,7 @@ QUIET_CLASSES, QUIETEST = 0.0002, 0.0001
 SQUARES = (
     (0.007, (16, 4), 0.12, 2.0, 0.0),
     (0.004, (23, 6), 0.12, 2.0, 0.5),
-    (0.0015, (50, 10), 0.1, 1.0, 0.8),
+    (0.0015, (23, 8), 0.15, 1.0, 0.8),
     (QUIETEST, (23, 8), 0.3, 1.0, 0.7),
     (-1.0, LONG_ROUNDS, 0.3, 1.0, 0.8),
 )
@@ -116,7 +118,7 @@ def centred(problem: Problem, noise: Callable[[int], float], users: int) -> Stag
     """
     several = problem.loss.outputs > 1
     rounds, opening = CENTRED_ROUNDS if several else MOMENTUM_ROUNDS
-    if users < _LEAST_BATCH * rounds:
+    if not several and noise_share(problem, noise(rounds), users, rounds, 1.0) > SHORT_RUN:
         rounds, opening = CENTRED_ROUNDS
     if several and noise_share(problem, noise(rounds), users, rounds, 1.0) > FAINT_RUN:
         rounds, opening = FAINT_ROUNDS
@@ -127,7 +129,7 @@ def centred(problem: Problem, noise: Callable[[int], float], users: int) -> Stag
     if several:
         return replace(staged, curvature=0.05 / problem.loss.outputs, damping=0.25)
     # what noise adds to a score of a row of length 1 grows with the way that all rounds go together
-    step = min(200.0, 0.2 * users / (clip * noise(rounds) * rounds**1.5))
+    step = min(200.0, 0.014 * users / (clip * noise(rounds) * rounds))
     return replace(staged, step=step, momentum=0.9)
 
 

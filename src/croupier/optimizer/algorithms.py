@@ -323,11 +323,14 @@ def lowest(rest: Floats, phase: Phase, middle: Floats, seen: Sequence[tuple[Floa
     Where rows are short or classes far apart, descent ends early. A gradient along the point that it was asked at tells the slope
     there, with noise that is independent of the point: a line through the slopes of all rounds says where they are 0.
     """
-    points = np.array([point.reshape(rest.shape) for point, _ in seen[1:]])  # all but the first, which is 0
+    if len(seen) < 2:  # but for the first, which is 0, a run that was stopped may have no point
+        return 0.0
+    points = np.array([point.reshape(rest.shape) for point, _ in seen[1:]])
     points = (points - (points @ middle)[..., np.newaxis] * middle).reshape(len(points), -1)
-    lengths, ray, noise = np.linalg.norm(points, axis=1), rest.ravel(), phase.plan.noise_std / phase.mean_of
+    lengths, ray = np.linalg.norm(points, axis=1), rest.ravel()
     if not lengths.all() or not ray.any():
         return 0.0
+    noise = math.hypot(phase.plan.noise_std / phase.mean_of, phase.plan.norm / math.sqrt(phase.mean_of * rest.size))
     slopes = np.array([point @ gradient for point, (_, gradient) in zip(points, seen[1:], strict=True)]) / lengths
     later = slopes[len(slopes) * 3 // 4 :]
     if float(later.sum()) >= -_LIKELY * noise * math.sqrt(len(later)):

@@ -302,7 +302,7 @@ class Shard:
         # with secret lots a block is read for nobody, too: else the round in which its file is found to be gone would tell a lot
         if question.lots is not None or members is None or len(members):
             plan, entries = question.plan, question.query.entries or question.plan.padded
-            if plan.range is not None:  # rotated, vectors that have few entries have all, if not all at once
+            if plan.range is not None:  # turned, vectors have all entries, a few users' at a time where they are given by few
                 entries = max(entries, plan.padded // _AT_ONCE)
             yield from self._records(placed).vectors(question.query, members, max(1, CHUNK_ENTRIES // entries))
 
