@@ -13,8 +13,9 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from croupier.cli.app import app
-from croupier.table import Schema, draft
+from croupier.table import Schema, draft, fit_table
 from croupier.table._read import Dialect, Source
+from croupier.table.apply import evaluate_table
 from croupier.table.schema import Category, Numeric, Target
 from croupier.validation import ArgumentError
 
@@ -77,6 +78,21 @@ def test_a_score_that_is_taken_for_classes_is_said_with_the_way_to_a_number(samp
     said = " ".join(CliRunner().invoke(app, fit).stderr.split())
     assert "age: 3 whole numbers, treated as classes" in said
     assert "instead of classes, in a schema file that croupier schema drafts." in said
+
+
+def test_rows_of_a_numeric_target_stay_as_they_are(tmp_path):
+    """Noise of 1 about a line: rows divided by their own length would leave errors of 7.5."""
+    rng = np.random.default_rng(2)
+    rows = rng.uniform(20, 60, size=(5_000, 3))
+    paid = rows @ [2.0, -1.0, 0.5] + rng.normal(size=5_000)
+    lines = [",".join(f"{number:.2f}" for number in (*row, pay)) for row, pay in zip(rows, paid, strict=True)]
+    for name, some in (("sample.csv", lines[:300]), ("people.csv", lines[300:])):
+        (tmp_path / name).write_text("a,b,c,pay\n" + "\n".join(some) + "\n")
+    schema, *_ = draft(Source(tmp_path / "sample.csv"), "pay")
+    assert (schema.rows, Target("ill", classes=("no", "yes")).usual_rows) == ("as-is", "unit")
+    model = fit_table(tmp_path / "people.csv", schema, epsilon=1.0, random_state=4)
+    found = evaluate_table(model, Source(tmp_path / "people.csv"))
+    assert found.scores["rmse"] < 2.0
 
 
 def test_two_numbers_are_classes_without_a_word(tmp_path):

@@ -555,7 +555,7 @@ def schema_from(description: Description, guess: TableGuess) -> tuple[Schema, di
         raise ArgumentError("columns", found, "columns of numbers, but most values are missing or not a number", remedy)
     rows = description.of if description.aside is not None else None
     release = Described(plan.epsilon, plan.delta, description.users, description.guarantee is not None, description.aside, rows)
-    return Schema(columns, target, guess.user, described=release).checked("schema"), notes
+    return Schema(columns, target, guess.user, target.usual_rows, release).checked("schema"), notes
 
 
 def range_of(summary: NumberSummary) -> tuple[float, float, str]:

@@ -166,7 +166,8 @@ def draft(source: Source, target: str, user: str | None = None) -> tuple[Schema,
 
     What it states is what the sample shows, so it is public only if the sample is. Ranges of numbers are quantiles (1 % and 99 %)
     where the extremes lie far beyond them, rounded outwards. Numbers that are positive and spread over orders of magnitude get
-    `scale = "log"`. Columns that number the rows are left out, as are names and columns that are the same in all rows.
+    `scale = "log"`. Rows stay as they are for a numeric target. Columns that number the rows are left out, as are names and
+    columns that are the same in all rows.
 
     Parameters
     ----------
@@ -227,7 +228,8 @@ def draft(source: Source, target: str, user: str | None = None) -> tuple[Schema,
         raise FileError(
             str(source.path), "no column to learn from", "a sample with at least one feature besides the target", remedy
         )
-    return Schema(columns, chosen_target, user).checked(str(source.path)), notes, left_out
+    facts = Schema(columns, chosen_target, user, chosen_target.usual_rows)
+    return facts.checked(str(source.path)), notes, left_out
 
 
 def _note(numbers: Numbers, low: float, high: float) -> str:
