@@ -69,15 +69,16 @@ def test_a_score_that_is_taken_for_classes_is_said_with_the_way_to_a_number(samp
     text = schema.to_toml(notes)
     assert Schema.from_toml(text) == schema
     (line,) = re.findall(r"# put (range = \[.*?\]) instead of classes", text)
-    as_number = Schema.from_toml(text.replace("classes = [17, 43, 88]", line))
-    assert as_number.target == Target("age", range=(17, 88))
+    assert f'{line} instead of classes, and rows = "as-is"' in text
+    as_number = Schema.from_toml(text.replace("classes = [17, 43, 88]", line).replace('rows = "unit"', 'rows = "as-is"'))
+    assert (as_number.target, as_number.rows) == (Target("age", range=(17, 88)), "as-is")
     assert "ill" not in draft(sample, "ill")[1]  # texts
     shown = CliRunner().invoke(app, ["schema", str(sample.path), "--target", "age"])
     assert "age: 3 whole numbers, treated as classes" in " ".join(shown.stderr.split())
     fit = ["fit", str(sample.path), "--target", "age", "--data-is-public", "-o", str(sample.path.with_name("model.json"))]
     said = " ".join(CliRunner().invoke(app, fit).stderr.split())
     assert "age: 3 whole numbers, treated as classes" in said
-    assert "instead of classes, in a schema file that croupier schema drafts." in said
+    assert 'instead of classes, and rows = "as-is", in a schema file that croupier schema drafts.' in said
 
 
 def test_rows_of_a_numeric_target_stay_as_they_are(tmp_path):

@@ -242,7 +242,7 @@ def _score_note(numbers: Numbers, values: int) -> str:
     """That a target of few whole numbers was taken for classes, and how to have it as a number."""
     return (
         f"{values} whole numbers, treated as classes, which have no order. If they are a score or a count, predict a number:\n"
-        f"put range = [{numbers.low:.0f}, {numbers.high:.0f}] instead of classes"
+        f'put range = [{numbers.low:.0f}, {numbers.high:.0f}] instead of classes, and rows = "as-is"'
     )
 
 
