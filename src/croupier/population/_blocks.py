@@ -29,7 +29,8 @@ from .population import LeaveBlanks, Query, Question, Seats, Test, UnreachableEr
 
 # Entries that are worked on at a time: many, since with small pieces two threads mostly hand over the interpreter.
 CHUNK_ENTRIES = 1 << 20
-# How much less room rotated vectors that are given by their entries take than dense ones, with what is made of them.
+# How many times more users' rotated vectors are worked on at a time where they are given by their entries. Such rows take less
+# memory, but those that turn out to be dense take so many times more.
 _AT_ONCE = 4
 Integers = NDArray[np.int64]
 
@@ -302,7 +303,7 @@ class Shard:
         # with secret lots a block is read for nobody, too: else the round in which its file is found to be gone would tell a lot
         if question.lots is not None or members is None or len(members):
             plan, entries = question.plan, question.query.entries or question.plan.padded
-            if plan.range is not None:  # turned, vectors have all entries, a few users' at a time where they are given by few
+            if plan.range is not None:  # a rotated vector has all entries
                 entries = max(entries, plan.padded // _AT_ONCE)
             yield from self._records(placed).vectors(question.query, members, max(1, CHUNK_ENTRIES // entries))
 
