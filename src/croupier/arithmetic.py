@@ -119,7 +119,7 @@ def turned_rows(rows: NDArray[Any], turn: NDArray[Any]) -> NDArray[Any]:
     Compiled where numba has been loaded, to the same bits; entries that are 0 then take no time.
     """
     rows, columns = np.ascontiguousarray(rows), np.ascontiguousarray(turn.T, dtype=rows.dtype)
-    result = np.empty_like(rows)
+    result = np.empty((len(rows), columns.shape[1]), rows.dtype)
     compiled = _compiled_turn() if "numba" in sys.modules else None
     if compiled is not None:
         compiled(rows, _in_lines(columns), result)
@@ -127,7 +127,8 @@ def turned_rows(rows: NDArray[Any], turn: NDArray[Any]) -> NDArray[Any]:
     some = max(1, _TURNED // max(1, rows.shape[1]))
     for first in range(0, len(rows), some):
         entries = np.ascontiguousarray(rows[first : first + some].T)  # every operation runs along the rows
-        total, product = np.zeros_like(entries), np.empty_like(entries)
+        total = np.zeros((columns.shape[1], entries.shape[1]), rows.dtype)
+        product = np.empty_like(total)
         for entry, column in zip(entries, columns, strict=True):
             total += np.multiply(column[:, np.newaxis], entry, out=product)
         result[first : first + some] = total.T
@@ -136,12 +137,12 @@ def turned_rows(rows: NDArray[Any], turn: NDArray[Any]) -> NDArray[Any]:
 
 def _in_lines(columns: NDArray[Any]) -> NDArray[Any]:
     """The columns and one of zeros, each from the beginning of a line of the cache on: no vector instruction needs two lines."""
-    size = len(columns)
-    shape = (size + 1, -(-size // _ALONG) * _ALONG)
+    size, most = columns.shape
+    shape = (size + 1, -(-most // _ALONG) * _ALONG)
     room = np.zeros(shape[0] * shape[1] + _ALONG, columns.dtype)
     first = -room.ctypes.data % 64 // columns.itemsize
     wide = room[first : first + shape[0] * shape[1]].reshape(shape)
-    wide[:size, :size] = columns
+    wide[:size, :most] = columns
     return wide
 
 
@@ -166,7 +167,7 @@ def _turn(rows: Any, columns: Any, result: Any) -> None:
             a, b, c, d = entries[n], entries[n + 1], entries[n + 2], entries[n + 3]
             for k in range(wide):
                 total[k] = total[k] + a * of_a[k] + b * of_b[k] + c * of_c[k] + d * of_d[k]
-        for k in range(size):
+        for k in range(result.shape[1]):
             result[i, k] = total[k]
 
 

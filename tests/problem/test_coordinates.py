@@ -31,6 +31,7 @@ def maps(features=6):
         Coordinates(RNG.normal(size=(features, features))),
         Coordinates(RNG.uniform(0.5, 2, size=features), centre, 0.5),
         Coordinates(RNG.normal(size=(features, features)), centre, 0.5),
+        Coordinates(RNG.normal(size=(2, features)), centre, 0.5),  # the other four coordinates are 0
     ]
 
 
@@ -53,6 +54,14 @@ def test_a_row_is_mapped_by_itself_and_zeros_stay_zeros(coordinates, kind):
         assert np.array_equal(coordinates.rows(X[row : row + 1])[0], together[row])
         assert np.array_equal(coordinates.rows(X[row - 5 : row + 1])[-1] if row >= 5 else together[row], together[row])
     assert not coordinates.rows(np.zeros((2, 6), dtype=kind)).any()
+    assert together.shape == X.shape
+    assert not together[:, len(coordinates.turn) :].any()
+
+
+@pytest.mark.parametrize("coordinates", maps())
+def test_a_map_says_itself_in_words(coordinates):
+    read = Coordinates.from_dict(coordinates.to_dict(), 6, coordinates.constant)
+    assert read.digest == coordinates.digest
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
@@ -88,7 +97,8 @@ def test_coordinates_are_the_same_where_linear_algebra_differs_in_the_last_bits(
 @pytest.mark.parametrize(
     ("turn", "centre", "constant"),
     [
-        (np.ones((2, 3)), None, 0.0),
+        (np.ones((4, 3)), None, 0.0),
+        (np.ones((2, 3, 3)), None, 0.0),
         (np.full(3, np.nan), None, 0.0),
         (np.ones(3), np.zeros(2), 1.0),
         (np.ones(3), np.zeros(3), 0.0),

@@ -52,6 +52,7 @@ STAGED = {
     "centred": {"rule": "centred", "loss": losses.CappedMultinomial(2), "dim": 3},
     "squares": {"rule": "whitened", "loss": losses.Squared(1.0)},
     "scaled": {"rule": "scaled"},
+    "line": {"rule": "centred", "loss": losses.CappedMultinomial(3), "dim": 6, "rounds": 12},
 }
 FOCUS = 0.75
 # Second moments of one round in two secret blocks, and four rounds of gradients.
@@ -103,6 +104,22 @@ def answer_all(world: World, running, role, url, clock, secret, away: int | None
 
 
 # --- the same model as in memory
+
+
+@pytest.mark.parametrize("transport", ["masked-sum", "messages", "verified-sum"])
+def test_a_line_is_searched_over_sockets_as_in_memory(make, clock, seeded_blanks, transport):
+    """Frequencies by the constant alone, descent, and slopes in a few directions: every round states its own coordinates."""
+    world = make(**STAGED["line"], transport=transport)
+    assert [(phase.algorithm, phase.rounds) for phase in world.task.schedule.phases] == [("mean", 1), ("acsa", 9), ("line", 2)]
+    with deployed(world) as (running, role, url):
+        theta = answer_all(world, running, role, url, clock, SECRET)
+        documents = [
+            json.loads(Document.from_bytes(stored).text) for (stored,) in world.rows("analyzer", "SELECT document FROM asked")
+        ]
+    assert np.array_equal(theta, world.theta_in_memory(members(world), blank_coins))
+    numbers = [len(document["coordinates"]["turn"]) // 8 for document in documents[1:]]
+    assert numbers == [6] * 9 + [18] * 2  # a factor for each column; for each class a direction of the line
+    assert ["centre" in document["coordinates"] for document in documents[1:]] == [False] + [True] * 10
 
 
 @pytest.mark.parametrize(
@@ -290,6 +307,11 @@ def test_no_coordinates_and_no_theta_make_a_device_send_more_than_the_rounds_nor
         focused(world)
         for coordinates, theta, X, y in itertools.product(hostile(features), thetas, rows, targets):
             made = round_at(world, 2, theta, replace(coordinates, focus=FOCUS))
+            assert sent_length(made, world, X, np.array([y])) <= 1 + 1e-9
+    if kind == "line":
+        few = [replace(coordinates, turn=np.tile(coordinates.turn, (2, 1))[:2]) for coordinates in hostile(features)]
+        for coordinates, theta, X, y in itertools.product([*hostile(features), *few], thetas, rows, targets):
+            made = round_at(world, 3, theta, coordinates)
             assert sent_length(made, world, X, np.array([y])) <= 1 + 1e-9
     for X, y in itertools.product(rows, targets):
         assert sent_length(round_at(world, 1, [0.0]), world, X, np.array([y])) <= 1 + 1e-9

@@ -5,6 +5,7 @@ const ASKED: Record<string, string> = {
   mean: " about your record's numbers",
   spread: " about your record's numbers and their squares",
   moments: " about products of your record's numbers",
+  line: " about how much further the model should go",
 };
 
 /** What the rounds of a phase ask about rows, where they do. */

@@ -72,7 +72,7 @@ export function gradient(problem: Problem, theta: Float64Array, { x, y }: Row, s
   return l2 > 0 ? made.map((entry, place) => entry + l2 * point[place]) : made;
 }
 
-/** A linear map of rows that earlier rounds have found: x = turn (u - centre u_last / constant), a factor for each column or a matrix. */
+/** A linear map of rows that earlier rounds have found: x = turn (u - centre u_last / constant), a factor for each column or a matrix, whose missing rows are 0. */
 export interface Coordinates {
   turn: Float64Array;
   centre: Float64Array | null;
@@ -95,7 +95,7 @@ export function readCoordinates(value: Json | undefined, { features, constant }:
   names("coordinates", words, ["turn"], ["centre", "focus"]);
   const turn = readSingles("coordinates.turn", words.get("turn"));
   const centre = words.has("centre") ? readSingles("coordinates.centre", words.get("centre")) : null;
-  const fits = turn.length === features || turn.length === features ** 2;
+  const fits = turn.length > 0 && turn.length % features === 0 && turn.length <= features ** 2;
   if (!fits || (centre !== null && (centre.length !== features || constant === 0))) throw new WireError(`a round with coordinates of other rows than the task's, which have ${features} columns`);
   const focus = words.has("focus") ? real("focus", words.get("focus"), { above: 0, atMost: 1 }) : 0;
   return { turn, centre, focus };
@@ -105,7 +105,7 @@ function seenIn({ turn, centre }: Pick<Coordinates, "turn" | "centre">, constant
   const along = centre === null ? 0 : row[row.length - 1] / constant;
   const moved = centre === null ? row : row.map((entry, place) => entry - along * centre[place]);
   if (turn.length === row.length) return moved.map((entry, place) => entry * turn[place]);
-  return row.map((_, place) => dot(moved, turn.subarray(place * row.length, (place + 1) * row.length)));
+  return row.map((_, place) => (place * row.length < turn.length ? dot(moved, turn.subarray(place * row.length, (place + 1) * row.length)) : 0));
 }
 
 /** What the rounds of a phase ask, where phases ask different questions. */
@@ -144,7 +144,7 @@ export function stageVector(problem: Problem, stage: Stage, theta: Float64Array,
     const limit = stage.norm / Math.sqrt(Math.max(dot(seen, seen), TINY));
     const scores = Array.from({ length: loss.outputs }, (_, k) => dot(row, theta.subarray(k * features, (k + 1) * features)));
     // one factor for all labels, or what is too long alone, except for the constant: so classes stay as likely as frequent
-    const alike = stage.algorithm === "descent";
+    const alike = stage.algorithm !== "acsa";
     const slopes = loss.cappedSlope(scores, targets, alike ? limit : Infinity);
     const odds = coordinates.focus > 0 ? focused(scores[0], coordinates.focus) : 1;
     const factor = alike ? odds : limit / Math.max(limit, length(slopes));

@@ -34,10 +34,10 @@ const TASK_WORDS = ["id", "name", "transport", "users", "problem", "schedule", "
 const PHASE_WORDS = ["algorithm", "rounds", "batch", "users", "step", "damping", "smoothing", "distance", "gradient_std", "bound", "plan"];
 const SCHEDULE_WORDS = ["method", "interactivity", "phases", "bound", "bound_on", "why"];
 
-const STEPS: Record<string, [step: boolean, damping: boolean]> = { acsa: [false, true], descent: [true, false], mean: [false, false], spread: [false, false], moments: [false, false] };
+const STEPS: Record<string, [step: boolean, damping: boolean]> = { acsa: [false, true], descent: [true, false], line: [false, false], mean: [false, false], spread: [false, false], moments: [false, false] };
 
 export interface Phase {
-  /** "acsa" and "descent" ask for gradients, "mean", "spread" and "moments" about rows. */
+  /** "acsa", "descent" and "line" ask for gradients, "mean", "spread" and "moments" about rows. */
   algorithm: string;
   /** The part of a row's squared length that the constant has, where rounds ask about rows or in other coordinates; null elsewhere. */
   share: number | null;
@@ -246,7 +246,8 @@ function requireStage({ algorithm, share, focus, lots, smoothing }: Phase, probl
   if (problem === null || problem.l2 > 0 || share === null) throw new WireError("a task with stages that is not about a linear model without l2");
   if (lots === null || smoothing !== null) throw new WireError("a task with stages in open rounds, or of a smoothed loss");
   if (focus > 0 && problem.loss.logOdds !== true) throw new WireError("a phase with focus whose scores are not log-odds of two classes");
-  if (8 * problem.features ** (algorithm === "moments" ? 2 : 1) > MOST_CHARACTERS) throw new WireError("a task whose rounds cannot state their coordinates");
+  const directions = algorithm === "moments" ? problem.features : algorithm === "line" ? Math.min(problem.loss.outputs, problem.features) : 1;
+  if (8 * problem.features * directions > MOST_CHARACTERS) throw new WireError("a task whose rounds cannot state their coordinates");
 }
 
 /** Refuse a plan that counts on a smaller range than the question's own code keeps, or asks anybody twice. */

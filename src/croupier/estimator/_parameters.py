@@ -92,7 +92,7 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
         'guarantee of privacy is the same. "practical" chooses by public facts among "whitened", whose first rounds ask for second '
         'moments of rows, "scaled", whose first rounds ask for means and squares of columns, "centred", for the mean of rows, and '
         '"plain", which asks for gradients alone; `explain()` says which it took. Of two classes in quiet runs it also lets people '
-        'with even odds count most; "whitened", asked for by name, does not.',
+        'with even odds count most; "whitened", asked for by name, does not. For several classes last rounds ask how far to go.',
     ),
     "rounds": ("int", "How many rounds; default: chosen by the rule."),
     "clip": (

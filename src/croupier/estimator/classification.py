@@ -145,7 +145,9 @@ class ShuffleLogisticRegression(LinearClassifier):
         recast = any(phase.share is not None and phase.algorithm == "acsa" for phase in self.schedule_.phases)
         if recast:
             text = "Gradients were clipped on centred rows: coefficients are not the parameters of a logistic model, but have their"
-            return [f"{text} signs, and probabilities are those of clipped gradients.", *self._chosen_rule()]
+            line = any(phase.algorithm == "line" for phase in self.schedule_.phases)
+            made = "their length was found by unclipped ones" if line else "probabilities are those of clipped ones"
+            return [f"{text} signs, and {made}.", *self._chosen_rule()]
         if not self.capped_ and self._clips():
             text = "Gradients of the logistic loss were clipped: coefficients are not the parameters of a logistic model, but have "
             return [f"{text}their signs. Predicted log-odds and probabilities are still what they say.", *self._chosen_rule()]

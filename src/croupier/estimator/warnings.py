@@ -70,7 +70,7 @@ def people_needed(weights: int, epsilon: float) -> int:
 
 def warn_of_few(chosen: Schedule, users: int, epsilon: float) -> None:
     """Warn, from public facts alone and before anybody is asked, where people are too few for this budget."""
-    phases = [phase for phase in chosen.phases if not phase.opens]
+    phases = [phase for phase in chosen.phases if phase.descends]
     noise = math.sqrt(math.fsum(p.rounds * p.plan.dim * (p.plan.noise_std / p.plan.norm) ** 2 for p in phases))
     share = noise / sum(p.rounds * p.mean_of for p in phases)
     if share > _MOSTLY_NOISE:

@@ -213,8 +213,8 @@ class RowMeans(Query):
         scale = 1 / math.sqrt(max(1 - float(mean @ centre), _LEAST_SPREAD))
         back = math.sqrt(1 - self.rows.share) / factors[:-1]  # from rows at most 1 long to the problem's
         turn = np.append(factors[:-1] * scale, factors[-1])
-        left = np.append(np.zeros(self.dim), math.sqrt(self.rows.share))  # of rows without their mean: the constant
-        return View(Coordinates(turn, np.append(centre * back, 0.0), self.rows.problem.constant), mean=left)
+        middle = np.append(np.zeros(self.dim), 1.0)  # of rows without their mean: the constant
+        return View(Coordinates(turn, np.append(centre * back, 0.0), self.rows.problem.constant), middle=middle)
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ class RowSpreads(Query):
         turn = factors / np.sqrt(raised * total)
         if not self.rows.problem.constant:
             return View(Coordinates(turn), steepest)
-        return View(Coordinates(turn, centre / factors, self.rows.problem.constant), steepest, middle=np.eye(len(squares))[-1])
+        return View(Coordinates(turn, centre / factors, self.rows.problem.constant), steepest)
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ class Journal:
             if then is not None and self._still(coordinates):
                 coordinates = then if then.focus == coordinates.focus else replace(then, focus=coordinates.focus)
             if coordinates is not then:
-                line |= {"coordinates": coordinates.to_dict(), "rows": [len(coordinates.turn), coordinates.constant]}
+                line |= {"coordinates": coordinates.to_dict(), "rows": [coordinates.features, coordinates.constant]}
             self._coordinates = coordinates
         self._asked = index, theta
         self._append(line)

@@ -8,7 +8,7 @@ come from `python -m benchmarks rules`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -16,6 +16,7 @@ from ..problem import Multinomial, Problem, Squared, Weighted
 from ..problem.classification import Logistic
 from ..problem.problem import Objective
 from ..validation import ArgumentError, real, whole
+from .phases import Phase
 
 # All rounds of a run, and those of its opening.
 CENTRED_ROUNDS, SCALED_ROUNDS, WHITENED_ROUNDS = (50, 3), (50, 4), (50, 10)
@@ -28,9 +29,8 @@ SHORT_RUN = 0.01
 # The part of a row's squared length that the constant has beside features that are at most 1 long; and that of several classes'
 # centred rows, whose intercepts need no more.
 CONSTANT_SHARE, CONSTANT_SHARE_OF_SEVERAL = 0.1, 0.05
-# Second moments of more columns take too many bits and too much time: above, classes are centred, least squares is plain. Several
-# classes are centred earlier: of 200 and 500 columns, noise in second moments costs more than whitening gains; of 20 and 54, less.
-MOST_COLUMNS, MOST_COLUMNS_OF_SEVERAL = 600, 128
+# Second moments of more columns take too many bits and too much time: above, classes are centred, least squares is plain.
+MOST_COLUMNS = 600
 # How much of the length that people's gradients have by chance counts as noise of a mean gradient of classes.
 _CHANCE = 0.3
 # People of a round, on average and at least: fewer people are shared out among fewer rounds.
@@ -47,11 +47,15 @@ SQUARES = (
     (QUIETEST, (23, 8), 0.3, 1.0, 0.7),
     (-1.0, LONG_ROUNDS, 0.3, 1.0, 0.8),
 )
-# Two classes: the edge of the noise that all rounds of a run would leave in second moments, over rows' energy in one of so many
-# equal directions, above which columns' own sizes do better; and how much less people count whose odds are far from even.
-LARGEST_EDGE, FOCUS = 0.5, 0.5
+# The edge of the noise that all rounds of a run would leave in second moments, over rows' energy in one of so many equal
+# directions, above which columns' own sizes do better for two classes, and centred rows for several.
+LARGEST_EDGE, LARGEST_EDGE_OF_SEVERAL = 0.5, 0.3
+# Of two classes: how much less people count whose odds are far from even.
+FOCUS = 0.5
 # Fewer rounds are not shared out between an opening and descent unless that is asked for.
 LEAST_ROUNDS = 4
+# Several classes: the part of a run's rounds that search a line, at least so many, in runs of at least so many rounds.
+_LINE, _LEAST_LINE, _LEAST_WITH_LINE = 0.08, 2, 12
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,8 @@ class Staged:
         Descent's: the part of the last move that is made again.
     focus : float, default 0.0
         Of two classes: how much less people count in later rounds whose odds are far from even.
+    several : bool, default False
+        Whether the last rounds search the line to the weights that descent has found: for several classes.
     """
 
     name: str
@@ -91,6 +97,12 @@ class Staged:
     step: float | None = None
     momentum: float = 0.0
     focus: float = 0.0
+    several: bool = False
+
+    @property
+    def line_rounds(self) -> int:
+        """Of all rounds, those that search a line; 0 in short runs."""
+        return max(_LEAST_LINE, round(_LINE * self.rounds)) if self.several and self.rounds >= _LEAST_WITH_LINE else 0
 
     def with_rounds(self, rounds: int) -> Staged:
         """The same with this many rounds, the opening's in proportion."""
@@ -124,12 +136,11 @@ def centred(problem: Problem, noise: Callable[[int], float], users: int) -> Stag
         rounds, opening = FAINT_ROUNDS
     constant = CONSTANT_SHARE_OF_SEVERAL if several else CONSTANT_SHARE
     asks, opening, share = ("mean", opening, constant) if problem.constant else (None, 0, 0.0)
-    clip = _slope(problem) / (3 if several else 2)
-    staged = Staged("centred", asks, rounds, opening, clip, share)
+    staged = Staged("centred", asks, rounds, opening, _slope(problem) / 2, share, several=several)
     if several:
         return replace(staged, curvature=0.05 / problem.loss.outputs, damping=0.25)
     # what noise adds to a score of a row of length 1 grows with the way that all rounds go together
-    step = min(200.0, 0.014 * users / (clip * noise(rounds) * rounds))
+    step = min(200.0, 0.014 * users / (staged.clip * noise(rounds) * rounds))
     return replace(staged, step=step, momentum=0.9)
 
 
@@ -161,7 +172,7 @@ def whitened(problem: Problem, noise: Callable[[int], float], users: int) -> Sta
     if outputs == 1 and rho < QUIETEST:
         return Staged("whitened", "moments", *LONG_ROUNDS, clip, share, step=12.0, momentum=0.8, focus=focus)
     step = min(30.0, 0.01 / rho) if outputs == 1 else min(25.0, 0.004 * math.sqrt(outputs) / rho)
-    return Staged("whitened", "moments", rounds, opening, clip, share, step=step, focus=focus)
+    return Staged("whitened", "moments", rounds, opening, clip, share, step=step, focus=focus, several=outputs > 1)
 
 
 def _slope(problem: Problem) -> float:
@@ -200,10 +211,11 @@ def choose(
     if practical:
         if because := _why_plain(problem, kind, users, secret, given):
             return None, plain(because)
-        columns, most = known.features, MOST_COLUMNS_OF_SEVERAL if kind == "several" else MOST_COLUMNS
-        rule, size = "whitened" if columns <= most else "centred", f"{'at most' if columns <= most else 'above'} {most}"
-        if rule == "whitened" and kind == "two" and edge(known, noise, users) > LARGEST_EDGE:
-            rule, size = "scaled", "whose products noise would hide"
+        columns, few = known.features, known.features <= MOST_COLUMNS
+        rule, size = "whitened" if few else "centred", f"{'at most' if few else 'above'} {MOST_COLUMNS}"
+        hides = LARGEST_EDGE_OF_SEVERAL if kind == "several" else LARGEST_EDGE
+        if few and kind != "squares" and edge(known, noise, users) > hides:
+            rule, size = "centred" if kind == "several" else "scaled", "whose products noise would hide"
         why = f'rule "{rule}", for {_KINDS[cast(str, kind)]} of {columns:,} columns, {size}'
     else:
         why = f'rule "{rule}", as asked'
@@ -260,11 +272,16 @@ _HAVE = {"two": ("centred", "scaled", "whitened"), "several": ("centred", "white
 _KINDS = {"two": "two classes", "several": "several classes", "squares": "least squares"}
 
 
-def asks(opening: str | None, rounds: int, blocks: int, later: int, focus: float) -> str:
-    """What the rounds ask, in words: those of an opening, if there is one, and those after it."""
-    gradients = ("1 round" if later == 1 else f"{later} rounds") + " for gradients"
-    gradients += ", in which people with even odds may count most" if focus else ""
-    if opening is None:
-        return gradients
-    first = f"1 round asks for {ASKS[opening]}" if rounds == 1 else f"{rounds} rounds ask for {ASKS[opening]}"
-    return f"{first}{'' if blocks == 1 else f' in {blocks} blocks'}, {gradients}"
+def asks(phases: Sequence[Phase]) -> str:
+    """What the rounds of a run ask, in words."""
+    parts = []
+    for phase in phases:
+        rounds = "1 round" if phase.rounds == 1 else f"{phase.rounds} rounds"
+        if phase.opens:
+            blocks = "" if phase.plan.blocks == 1 else f" in {phase.plan.blocks} blocks"
+            parts.append(f"{rounds} {'asks' if phase.rounds == 1 else 'ask'} for {ASKS[phase.algorithm]}{blocks}")
+        elif phase.descends:
+            parts.append(f"{rounds} for gradients{', in which people with even odds may count most' if phase.focus else ''}")
+        else:
+            parts.append(f"{rounds} for how far to go")
+    return ", ".join(parts)

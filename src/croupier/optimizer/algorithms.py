@@ -13,13 +13,12 @@ from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from ..population.population import Query
-from ..problem import Problem, Weighted
-from ..problem.problem import Objective, Recast, log_odds
+from ..problem import Problem
+from ..problem.problem import Coordinates, Objective, Recast, log_odds
 from ..validation import ArgumentError, real
-from ._gradients import Gradients, Rows, View, opening_query, unmoved
+from ._gradients import Gradients, Rows, View, opening_query, shrunk, unmoved
 from .phases import Phase, objective_of
 
 Floats = NDArray[np.float64]
@@ -161,14 +160,16 @@ def descent(
 
 # The part of the points, the last ones, whose mean equal steps of AC-SA end at: fewer than a half, as noise has come on steadily.
 _LAST = 0.1
-# The curvature of several classes' mean loss, relative to that of equal classes at theta = 0; and how much of the way the classes'
-# shares are taken to have come at least.
-_CURVED, _LEAST_REACHED = 0.6, 0.7
-# Standard errors by which the loss has to fall at weights for these to be lengthened, and by how much at most.
-_LIKELY, _FARTHEST = 2.0, 2.0
-# Normal rows and steps by which classes are made as likely as frequent; and standard errors beyond which this is not chance: that
-# gradients follow what is likely, and that the mean target is not the mean prediction.
-_DRAWN, _BALANCINGS, _SURELY = 1024, 20, 4.0
+# Where on a line its rounds end at least and at most, 1 being the weights that descent found: near 0 weights still say which class
+# is likelier. And how much its first two rounds, which may be far from where slopes are 0, count beside the others.
+_NEAREST, _FARTHEST, _FAR = 0.1, 3.0, 0.1
+# How long rows are taken to be on a line's few directions, in lengths that keep gradients within the clip if all directions of rows
+# were equally long: most signals lie where rows are longer.
+_ALONG = 2.0
+# Standard errors beyond which it is not chance that the mean target is not the mean prediction, or that classes are not equal.
+_SURELY = 4.0
+# Rounds for gradients of several classes of which one can be spared for the classes' frequencies.
+_LEAST_WITH_SHARES = 4
 
 
 # The answerer: from the query about a point, and this point, to the private mean that comes back in the schedule's next round.
@@ -203,7 +204,7 @@ def run_phases(
 
     `done` are the rounds of each phase, if some were not made: it steps as planned, and ends as if planned to end there.
     """
-    theta, found = start, None
+    theta, found, line = start, None, None
     for planned, made in zip(phases, done or [phase.rounds for phase in phases], strict=True):
         if not made:
             continue
@@ -216,9 +217,23 @@ def run_phases(
             query = opening_query(phase.algorithm, rows, blank)
             answers = [ask(lambda _, query=query: query, theta) for _ in range(phase.rounds)]  # type: ignore[misc]
             found = query.found(np.mean(answers, axis=0), *_doubt(phase))
+        elif phase.algorithm == "line":
+            theta = searched(ask, phase, rows.problem, cast(Line, line), blank)
         else:
-            theta = _descended_in(ask, phase, rows, found or unmoved(rows), theta, blank, steady=planned.steady)
+            line = _descended_in(ask, phase, planned, rows, found or unmoved(rows), theta, blank)
+            theta = line.end
     return theta
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """From the weights that a descent began at to those that it ended at; and how scores change on the way, in the coordinates that
+    it was in, one row for each class, without what the mean row says."""
+
+    begin: Floats
+    end: Floats
+    coordinates: Coordinates
+    way: Floats
 
 
 def _doubt(phase: Phase) -> tuple[float, float]:
@@ -240,46 +255,70 @@ def _descended(ask: Ask, phase: Phase, problem: Objective, theta: Floats, blank:
     return descent(gradient, problem.domain.project, theta, phase.rounds, cast(float, phase.step))
 
 
-def _descended_in(ask: Ask, phase: Phase, rows: Rows, found: View, start: Floats, blank: bool, *, steady: bool) -> Floats:
+def _descended_in(ask: Ask, phase: Phase, planned: Phase, rows: Rows, found: View, start: Floats, blank: bool) -> Line:
     """The same in coordinates that were found: steps are taken there, points are told in the problem's own."""
-    problem, coordinates = rows.problem, found.coordinates
-    objective = Recast(problem, coordinates, phase.plan.norm, alike=phase.algorithm == "descent")
+    problem, coordinates, rounds = rows.problem, found.coordinates, phase.rounds
+    objective = Recast(problem, coordinates, phase.plan.norm, alike=phase.algorithm != "acsa")
     radius = problem.domain.norm_bound
     begin = np.zeros(problem.dim) if found.start is None else found.start
-    seen: list[tuple[Floats, Floats]] = []
+    answered = 0
 
     def gradient(point: Floats) -> Floats:
-        nonlocal objective
-        if phase.focus and len(seen) == phase.rounds // 3:  # the first third has come near
+        nonlocal objective, answered
+        if phase.focus and answered == phase.rounds // 3:  # the first third has come near
             objective = replace(objective, coordinates=replace(coordinates, focus=found.focus(point, phase.focus)))
-        answer = ask(lambda theta: Gradients(objective, theta, blank), start + coordinates.weights(point))
-        seen.append((point, answer))
-        return answer
+        answered += 1
+        return ask(lambda theta: Gradients(objective, theta, blank), start + coordinates.weights(point))
 
     def within(point: Floats) -> Floats:
         length = float(np.linalg.norm(point))
         return point if length <= radius else point * (radius / length)
 
-    if steady:
+    if problem.loss.outputs > 1 and problem.constant and planned.rounds >= _LEAST_WITH_SHARES:
+        constant, rounds = constant_answer(ask, phase, problem, blank), rounds - 1
+        start = start if start.any() else constant
+    if not rounds:
+        point = begin
+    elif planned.steady:
         # noise that all rounds add alike is the least for the way they go: in most directions weights forget none of it
         step = 1 / cast(float, phase.damping)
-        point = descent(gradient, within, begin, phase.rounds, step, tail=_LAST, noise=phase.gradient_std)
+        point = descent(gradient, within, begin, rounds, step, tail=_LAST, noise=phase.gradient_std)
     elif phase.algorithm == "acsa":
-        point = acsa(gradient, within, begin, phase.rounds, cast(float, phase.damping))
+        point = acsa(gradient, within, begin, rounds, cast(float, phase.damping))
     else:
         step = cast(float, phase.step) / found.steepest
         how = {"momentum": phase.momentum, "noise": phase.gradient_std if phase.momentum else 0.0}
-        point = descent(gradient, lambda point: point, begin, phase.rounds, step, tail=0.5, **how)
+        point = descent(gradient, lambda point: point, begin, rounds, step, tail=0.5, **how)
         if found.level is not None:
             point = levelled(point, coordinates.weights(point) / rows.factors, found)
-        if problem.loss.outputs > 1 and found.middle is not None:
-            point = settled(point.reshape(problem.loss.outputs, -1), phase, found.middle, step, seen)
-            if not isinstance(problem.loss, Weighted):  # whose gradients say how much classes count, too
-                point = balanced(point, phase, found, seen)
-            point = point.ravel()
-    if problem.loss.outputs > 1 and found.mean is not None and phase.algorithm == "acsa":
-        point = tempered(point.reshape(problem.loss.outputs, -1), phase, seen, steady=steady).ravel()
-    return problem.domain.project(start + coordinates.weights(point))
+    way = point.reshape(problem.loss.outputs, -1)
+    way = way - way.mean(axis=0)
+    if found.middle is not None:
+        way = way - np.outer(way @ found.middle, found.middle)
+    return Line(start, problem.domain.project(start + coordinates.weights(point)), coordinates, way)
+
+
+def constant_answer(ask: Ask, phase: Phase, problem: Problem, blank: bool) -> Floats:
+    """Weights of several classes that answer every row alike, each class as likely as it is frequent: by one round.
+
+    At theta = 0 all classes are equally likely, so the gradient of the constant alone tells frequencies, those of weighted classes
+    times their weights. They are drawn to equal ones by what of them may be noise.
+    """
+    classes, plan, steepest = problem.loss.outputs, phase.plan, problem.loss.slope_bound(0.0)
+    alone = np.zeros(problem.features)
+    alone[-1] = plan.norm / (steepest * problem.constant)  # so that no gradient is shortened
+    objective = Recast(problem, Coordinates(alone), plan.norm, alike=phase.algorithm != "acsa")
+    answer = ask(lambda theta: Gradients(objective, theta, blank), np.zeros(problem.dim)).reshape(classes, -1)[:, -1]
+    noise = steepest * plan.noise_std / (phase.mean_of * plan.norm)
+    chance = 1 + _SURELY * math.sqrt(2 / (classes - 1))
+    pulls = shrunk((answer - answer.mean()) * steepest / plan.norm, noise * math.sqrt(chance))
+    # a pull is the mean weight / classes - weight x frequency, and frequencies add up to 1
+    weights = np.array(getattr(problem.loss, "weights", np.ones(classes)))
+    counted = (1 + float(np.sum(pulls / weights))) / float(np.sum(1 / weights)) - pulls
+    odds = np.log(np.maximum(counted, max(noise, 1 / phase.users)))
+    theta = np.zeros((classes, problem.features))
+    theta[:, -1] = (odds - odds.mean()) / problem.constant
+    return problem.domain.project(theta.ravel())
 
 
 def levelled(point: Floats, weights: Floats, found: View) -> Floats:
@@ -294,112 +333,47 @@ def levelled(point: Floats, weights: Floats, found: View) -> Floats:
     return np.asarray(point + sure * mean / max(float(mean @ mean), 1e-300))
 
 
-def settled(points: Floats, phase: Phase, middle: Floats, step: float, seen: Sequence[tuple[Floats, Floats]]) -> Floats:
-    """Weights of several classes, one row each, drawn towards those of the classes' shares by what of them is noise.
+def searched(ask: Ask, phase: Phase, problem: Problem, line: Line, blank: bool) -> Floats:
+    """Weights of several classes on a line from a constant answer, where the mean loss is least by the slopes of some rounds.
 
-    In whitened coordinates the loss is curved alike in all directions, about _CURVED times that of equal classes at theta = 0. So
-    the mean of the later points is `reached` of the way to the minimiser, plus noise of known size. What lies along `middle`, where
-    the mean row is, are the classes' shares: it is brought further on its way. The rest is multiplied by the factor that has the
-    least expected error, or, where the loss surely falls along it, by how far it falls. All follows from released answers.
+    Noise makes weights too long, and gradients that were shortened where too long pull at them too little. These rounds shorten
+    gradients for all labels alike, so that the least loss stays where it is, and turn rows to the few directions of the line, so
+    that hardly any has to be shortened. All follows from released answers.
     """
-    classes, rounds = len(points), phase.rounds
-    curved = min(1.0, _CURVED * cast(float, phase.step) * phase.plan.norm / (math.sqrt(1 - 1 / classes) * classes))
-    later = np.arange(rounds // 2 + 1, rounds + 1)
-    reached = 1 - float(np.mean((1 - curved) ** later))
-    left = later[:, np.newaxis] - np.arange(rounds) - 1  # rounds from each answer to each of the later points
-    weights = step * np.mean(np.where(left >= 0, (1 - curved) ** np.maximum(left, 0), 0.0), axis=0)
-    noise = (points.size - classes) * (phase.plan.noise_std / phase.mean_of) ** 2 + phase.plan.norm**2 / phase.mean_of
-    shares = np.outer(points @ middle, middle)
-    rest = points - shares
-    energy = float(np.sum(rest**2))
-    kept = 1 - noise * float(np.sum(weights**2)) / energy if energy else 0.0
-    kept = max(min(1.0, max(0.0, kept / reached)), lowest(rest, phase, middle, seen))
-    return shares / max(reached, _LEAST_REACHED) + kept * rest
+    seen, weights = along(line.coordinates, line.way, phase.plan.norm)
+    objective = Recast(problem, seen, phase.plan.norm)
+    places: list[float] = []
+    slopes: list[float] = []
+
+    def at(place: float) -> Floats:
+        return problem.domain.project(line.begin + place * (line.end - line.begin))
+
+    for number in range(phase.rounds):
+        places.append(float(number) if number < 2 else level_place(places, slopes))
+        answer = ask(lambda theta: Gradients(objective, theta, blank), at(places[-1]))
+        slopes.append(float(np.sum(answer.reshape(weights.shape) * weights)))
+    return at(level_place(places, slopes)) if len(places) > 1 else line.end
 
 
-def lowest(rest: Floats, phase: Phase, middle: Floats, seen: Sequence[tuple[Floats, Floats]]) -> float:
-    """Where along the ray to these weights, at 1, the mean loss is least, if it surely falls there; else 0.
-
-    Where rows are short or classes far apart, descent ends early. A gradient along the point that it was asked at tells the slope
-    there, with noise that is independent of the point: a line through the slopes of all rounds says where they are 0.
-    """
-    if len(seen) < 2:  # but for the first, which is 0, a run that was stopped may have no point
-        return 0.0
-    points = np.array([point.reshape(rest.shape) for point, _ in seen[1:]])
-    points = (points - (points @ middle)[..., np.newaxis] * middle).reshape(len(points), -1)
-    lengths, ray = np.linalg.norm(points, axis=1), rest.ravel()
-    if not lengths.all() or not ray.any():
-        return 0.0
-    noise = math.hypot(phase.plan.noise_std / phase.mean_of, phase.plan.norm / math.sqrt(phase.mean_of * rest.size))
-    slopes = np.array([point @ gradient for point, (_, gradient) in zip(points, seen[1:], strict=True)]) / lengths
-    later = slopes[len(slopes) * 3 // 4 :]
-    if float(later.sum()) >= -_LIKELY * noise * math.sqrt(len(later)):
-        return 0.0
-    ways = points @ ray / float(ray @ ray)
-    (begin, rise), *_ = np.linalg.lstsq(np.column_stack([ways, ways**2]) / lengths[:, np.newaxis], slopes, rcond=None)
-    return float(np.clip(-begin / rise, 0.0, _FARTHEST)) if rise > 0 else _FARTHEST
+def along(coordinates: Coordinates, way: Floats, norm: float) -> tuple[Coordinates, Floats]:
+    """Coordinates of the few directions that scores along `way` depend on, and the weights there that have these scores."""
+    left, sizes, directions = np.linalg.svd(way, full_matrices=False)
+    told = int(np.sum(sizes > 1e-9 * float(sizes.max())))
+    # of all bases of these directions the one that no sign or order of singular vectors changes: these differ between processors
+    few = (left if len(way) <= way.shape[1] else directions.T)[:, :told] @ directions[:told]
+    length = _ALONG * norm * math.sqrt(way.shape[1] / max(1, told))
+    weights = np.zeros_like(way)
+    weights[:, : len(few)] = way @ few.T / length
+    turn = coordinates.turn * few if coordinates.turn.ndim == 1 else few @ coordinates.turn
+    return replace(coordinates, turn=length * turn), weights
 
 
-def balanced(points: Floats, phase: Phase, found: View, seen: Sequence[tuple[Floats, Floats]]) -> Floats:
-    """Weights of several classes, one row each, moved along the mean row until a class is as likely on average as it is frequent.
-
-    Along the mean row a gradient says how much more likely a class is, on average, than frequent, times a factor that shortening
-    leaves: a regression over the rounds finds it, and so the frequencies. Averages are those over normal rows with the moments that
-    were found. Rare classes would take descent many rounds more. All of it follows from the released answers.
-    """
-    mean, moments, middle = found.mean, found.moments, found.middle
-    if mean is None or moments is None or middle is None:
-        return points
-    values, vectors = np.linalg.eigh(moments - np.outer(mean, mean))
-    root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T  # the symmetric one: eigenvectors differ between processors
-    half = np.random.default_rng(0).normal(size=(_DRAWN // 2, len(mean))) @ root
-    rows = np.vstack([mean + half, mean - half])
-
-    def average(weights: Floats) -> Floats:
-        return np.asarray(softmax(rows @ weights.reshape(points.shape).T, axis=1).mean(axis=0))
-
-    likely = np.array([average(point) for point, _ in seen])
-    pulls = np.array([gradient.reshape(points.shape) @ middle for _, gradient in seen])
-    moved, later = likely - likely.mean(axis=0), len(seen) // 2
-    spread, noise = float(np.linalg.norm(moved)), phase.plan.noise_std / phase.mean_of
-    if float(np.sum(moved * pulls)) <= _SURELY * noise * spread:
-        return points
-    factor = float(np.sum(moved * pulls)) / spread**2
-    least = max(noise / (factor * math.sqrt(len(seen) - later)), 1 / phase.users)
-    frequent = np.maximum(likely[later:].mean(axis=0) - pulls[later:].mean(axis=0) / factor, least)
-    for _ in range(_BALANCINGS):
-        points = points + np.outer(np.log(frequent / frequent.sum() / average(points)), middle) / float(np.linalg.norm(mean))
-    return points
-
-
-def tempered(points: Floats, phase: Phase, seen: Sequence[tuple[Floats, Floats]], *, steady: bool) -> Floats:
-    """Weights of several classes, one row each, drawn towards 0, except for the constant's, where the loss rises along them.
-
-    The slope of the mean loss along the ray from 0 to the weights is told at 0 by the first gradient, and on the way by all of
-    them, whose noise is independent of where they are asked. Each is taken to be less than it seems, by its standard error, so
-    that chance alone cuts little: the ray ends where a slope that is linear in between is 0. It follows from released answers.
-    """
-    rest, noise, (classes, columns) = points.copy(), phase.plan.noise_std / phase.mean_of, points.shape
-    rest[:, -1] = 0
-    reach, way, square, rise, lengths = float(np.sum(rest**2)), 0.0, 0.0, 0.0, 0.0
-    for point, gradient in seen:
-        there = point.reshape(classes, columns)[:, :-1]
-        along = float(np.sum(there * rest[:, :-1])) / max(reach, 1e-300)  # how much of the way
-        way, square, lengths = way + along, square + along**2, lengths + float(np.sum(there**2))
-        rise += float(np.sum(there * gradient.reshape(classes, columns)[:, :-1]))
-    slope = rise - noise * math.sqrt(lengths)  # times the way
-    if way <= 0 or slope <= 0:
-        return points
-    # the first answer's own noise is in the weights, with this factor
-    first = 1 / cast(float, phase.damping) if steady else -_response(phase)
-    begin = float(rest.ravel() @ seen[0][1]) + first * noise**2 * (rest.size - classes)
-    begin = min(begin, 0.0) - noise * math.sqrt(reach)
-    kept = min(1.0, square / way * begin / (begin - slope / way))
-    return np.asarray(points - (1 - kept) * rest)
-
-
-def _response(phase: Phase) -> float:
-    """By how much AC-SA's last aggregate moves per unit of the first gradient."""
-    gradients = iter([1.0])
-    start, damping = np.zeros(1), cast(float, phase.damping)
-    return float(acsa(lambda theta: np.full(1, next(gradients, 0.0)), lambda theta: theta, start, phase.rounds, damping)[0])
+def level_place(places: Sequence[float], slopes: Sequence[float]) -> float:
+    """Where on a line slopes are 0, by the straight line nearest to them; where they do not rise, where it begins, or 1."""
+    where, slope = np.asarray(places), np.asarray(slopes)
+    counts = np.where(np.arange(len(where)) < 2, _FAR if len(where) > 2 else 1.0, 1.0)
+    middle, mean = float(np.average(where, weights=counts)), float(np.average(slope, weights=counts))
+    rise = float(np.sum(counts * (where - middle) * (slope - mean)) / np.sum(counts * (where - middle) ** 2))
+    if rise <= 0:
+        return _NEAREST if mean >= 0 else 1.0
+    return float(np.clip(middle - mean / rise, _NEAREST, _FARTHEST))

@@ -22,6 +22,8 @@ Floats = NDArray[np.float64]
 INTERACTIVITY = ("sequential", "full", "stream")
 # Phases that ask about rows: those after them descend in coordinates that are found from their answers.
 OPENINGS = ("mean", "spread", "moments")
+# All that a phase may run.
+ALGORITHMS = ("descent", "acsa", "line", *OPENINGS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +35,10 @@ class Phase:
 
     Parameters
     ----------
-    algorithm : {"descent", "acsa", "mean", "spread", "moments"}
-        What is run: an algorithm, or an opening, which asks for the mean of rows, for this and the mean squares of columns, or for
-        second moments. Later phases then descend in coordinates that are found from its answers.
+    algorithm : {"descent", "acsa", "line", "mean", "spread", "moments"}
+        What is run: an algorithm; "line", which searches the line from a constant answer to the weights of the phase before; or an
+        opening, which asks for the mean of rows, for this and the mean squares of columns, or for second moments. Later phases then
+        descend in coordinates that are found from its answers.
     rounds : int
         Number of rounds.
     batch : int
@@ -44,9 +47,9 @@ class Phase:
         Users of all rounds.
     step : float or None
         How far descent goes along a gradient; in coordinates that were found, over the largest share of rows' energy in one of
-        their directions. None for AC-SA and openings.
+        their directions. None except for descent.
     damping : float or None
-        AC-SA's t L_t, or L_t where it is `steady`: the larger, the shorter its steps; None for descent and openings.
+        AC-SA's t L_t, or L_t where it is `steady`: the larger, the shorter its steps; None except for AC-SA.
     smoothing : float or None
         beta of the Moreau envelope, if the loss is smoothed.
     distance : float
@@ -62,8 +65,8 @@ class Phase:
     lots : LotsPlan, optional
         With secret lots: the promise over all rounds, those of other phases included.
     share : float, optional
-        In other coordinates, and in openings: the part of a row's squared length that the constant has in them. Gradients are
-        then shortened to the plan's norm for all labels alike, and descent averages the last half of its points.
+        In other coordinates, and in openings: the part of a row's squared length that the constant has in them. Gradients are then
+        shortened to the plan's norm, for all labels alike except in AC-SA, and descent averages the last half of its points.
     momentum : float, default 0.0
         Of descent in other coordinates: the part of the last move that is made again.
     focus : float, default 0.0
@@ -72,7 +75,7 @@ class Phase:
     Raises
     ------
     ArgumentError
-        If there is a step for AC-SA, a damping for descent, or one of them for an opening.
+        If there is a step for AC-SA, a damping for descent, or one of them for an opening or a line.
 
     Examples
     --------
@@ -106,6 +109,11 @@ class Phase:
         return self.algorithm in OPENINGS
 
     @property
+    def descends(self) -> bool:
+        """Whether it asks for gradients in all directions, and steps along them."""
+        return not self.opens and self.algorithm != "line"
+
+    @property
     def guarantee(self) -> Guarantee:
         """What a user of this phase is promised: by the plan of a round, or by all secret rounds together."""
         return self.plan.guarantee if self.lots is None else self.lots.guarantee
@@ -126,7 +134,7 @@ class Phase:
         return self.algorithm == "acsa" and self.share is not None and math.isclose(cast(float, self.damping), self.score_noise)
 
     def __post_init__(self) -> None:
-        steps = {"acsa": (False, True), "descent": (True, False)} | dict.fromkeys(OPENINGS, (False, False))
+        steps = {"acsa": (False, True), "descent": (True, False)} | dict.fromkeys(("line", *OPENINGS), (False, False))
         given = (self.step is not None, self.damping is not None)
         if given != steps.get(self.algorithm, given):
             allowed = "with a step for descent, or a damping for acsa, and the other None"

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..privacy import LotsPlan, NoCertificateError, SumPlan, central_noise_std, plan_lots
 from ..privacy._crowd import exclusions_in_batch, honest_in_batch, honest_total
 from ..privacy.calibration import plan as make_plan
-from ..privacy.lots import Opening
+from ..privacy.lots import Opening, Stage
 from ..privacy.plan import MOST_COORDINATES, SumRequest, padded_length
 from ..problem import Problem
 from ..problem.problem import Objective
@@ -439,7 +439,8 @@ def schedule(
         in `why`: "plain" asks for gradients as they are; "centred" asks for the mean of rows first and descends on centred rows;
         "scaled" asks for means and squares of columns and descends on columns of mean 0 and equal size; "whitened" asks for second
         moments and descends on rows that are alike in all directions. Where "practical" takes "whitened" for two classes and little
-        noise, people with even odds count most in later rounds.
+        noise, people with even odds count most in later rounds. For several classes the last rounds search the line from a constant
+        answer to the weights that were found.
     max_inflation : float, optional
         Noise allowed relative to a trusted curator's, or with secret lots to the least that they allow. Default: 1.05; for
         rotated gradients by secret lots chosen by the run's noise, which takes a fraction of the bits (docs/optimizer-theory.md).
@@ -511,12 +512,11 @@ def schedule(
         why = f"{reason}: practical steps, no bound on the loss"
     if staged is not None:
         phases = _staged(cast(Problem, problem), staged, budget, users, distance)
-        if curvature is not None and (staged.step is not None or phases[-1].steady):
+        descent = next(phase for phase in phases if phase.descends)
+        if curvature is not None and (staged.step is not None or descent.steady):
             remedy = "Leave it out, or take rule='plain': the steps of this run follow from its noise."
             raise ArgumentError("curvature", curvature, f"left out with rule={staged.name!r}", remedy)
-        first, last = phases[0], phases[-1]
-        asks = rules.asks(staged.opening, first.rounds, first.plan.blocks, last.rounds, last.focus)
-        method, why = "acsa" if staged.step is None else "descent", f"{reason}: {asks}"
+        method, why = "acsa" if staged.step is None else "descent", f"{reason}: {rules.asks(phases)}"
     elif method.startswith("phased"):
         inner = inner_method(problem, method, interactivity)
         phases = _phased(problem, constants_used, budget, users, distance, inner, interactivity, groups)
@@ -555,7 +555,10 @@ def _staged(problem: Problem, rule: rules.Staged, budget: Budget, users: int, di
         lots = lots or budget.plan_lots(users, rule.rounds, [asked] if asked else [])
     except NoCertificateError as error:
         raise NoCertificateError(f"{error} rule='plain' has fewer and shorter rounds, of which there may be a plan.") from None
-    later, batch = lots.stages[-1].rounds, lots.users_in_round
+    if line := rule.line_rounds:  # under the same plan, so that the promise stays
+        gradients = Stage(lots.stages[-1].rounds - line, lots.one_round)
+        lots = replace(lots, opening=(*lots.opening, gradients))
+    later, batch = lots.stages[-2 if line else -1].rounds, lots.users_in_round
     std = math.sqrt(problem.dim * (lots.noise_std / batch) ** 2 + rule.clip**2 / batch)
     pace = 3 * rule.damping * std / distance * math.sqrt(later * (later + 1) * (2 * later + 1) / 6)
     damping = 2 * rule.curvature + pace if rule.step is None else None
@@ -581,8 +584,11 @@ def _staged(problem: Problem, rule: rules.Staged, budget: Budget, users: int, di
     )
     if rule.step is None and rule.clip < SHORT_WAY * descent.score_noise:
         descent = replace(descent, damping=descent.score_noise)
+    phases = [descent]
+    if line:
+        phases.append(replace(descent, algorithm="line", rounds=line, step=None, damping=None))
     if query is None:
-        return (descent,)
+        return tuple(phases)
     opening, plan = lots.opening[0].rounds, lots.opening[0].plan
     people = lots.users_in(plan)
     # in blocks the people of a round say one of them each
@@ -595,7 +601,7 @@ def _staged(problem: Problem, rule: rules.Staged, budget: Budget, users: int, di
         "plan": plan,
         "share": rule.share,
     }
-    return Phase(algorithm=cast(str, rule.opening), **parts, **common), descent
+    return Phase(algorithm=cast(str, rule.opening), **parts, **common), *phases
 
 
 def _constants(

@@ -30,7 +30,7 @@ from ..validation import ArgumentError, Found, Invalid, blanks, one_of, real
 from ._gradients import Gradients
 from ._journal import Journal
 from .algorithms import Ask, dimension_of, run_phases
-from .phases import OPENINGS, Schedule, check_schedule, start_point
+from .phases import ALGORITHMS, Schedule, check_schedule, start_point
 from .planning import schedule
 from .result import Result, Round, replayed
 
@@ -452,8 +452,8 @@ def _check_fit(problem: Objective, population: Population, chosen: Schedule) -> 
     check_schedule(chosen, population.users)
     remedy = "Make a schedule for this problem and this population."
     for phase in chosen.phases:
-        one_of("phase.algorithm", phase.algorithm, ("descent", "acsa", *OPENINGS), remedy)
-        if not phase.opens:
+        one_of("phase.algorithm", phase.algorithm, ALGORITHMS, remedy)
+        if phase.descends:
             name, pace = ("damping", phase.damping) if phase.algorithm == "acsa" else ("step", phase.step)
             real(f"phase.{name}", pace, above=0, remedy=remedy)
         plan, dim = phase.plan, dimension_of(problem, phase)

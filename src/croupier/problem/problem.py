@@ -650,10 +650,10 @@ class Coordinates:
 
     A row of zeros stays one: it stands for an invalid record, whose gradient is 0.
 
-    `turn` (features,): A factor for each column, or a matrix. `centre` (features,): What is taken off every row, 0 in its last
-    entry; None for nothing. `constant`: The last entry of every row; needed with a centre. `focus`: Of two classes, how much less
-    people count whose odds are far from even (`focused`), from 0 for all alike to 1. ArgumentError: If the shapes do not fit, an
-    entry is not finite, or a centre comes without a constant.
+    `turn` (features,): A factor for each column, or a matrix; x has zeros for the rows that it has fewer than columns. `centre`
+    (features,): What is taken off every row, 0 in its last entry; None for nothing. `constant`: The last entry of every row; needed
+    with a centre. `focus`: Of two classes, how much less people count whose odds are far from even (`focused`), 0 for all alike.
+    ArgumentError: If the shapes do not fit, an entry is not finite, or a centre comes without a constant.
     """
 
     turn: Floats
@@ -668,15 +668,19 @@ class Coordinates:
                 rounded = np.asarray(getattr(self, name), dtype=np.float32).astype(np.float64)
                 rounded.setflags(write=False)
                 object.__setattr__(self, name, rounded)
-        features = len(self.turn)
         parts = [part for part in (self.turn, self.centre) if part is not None]
-        fits = self.turn.shape in ((features,), (features, features)) and parts[-1].shape[-1:] == (features,)
+        fits = self.turn.ndim in (1, 2) and len(self.turn) <= self.features and parts[-1].shape[-1:] == (self.features,)
         if not fits or not all(np.isfinite(part).all() for part in parts):
-            allowed = "finite, a square matrix or factors, and a centre as long"
+            allowed = "finite, factors or a matrix of no more rows than columns, and a centre as long"
             raise ArgumentError("coordinates", self.turn.shape, allowed, "Make them from released sums.")
         if self.centre is not None:
             real("constant", self.constant, above=0, remedy="Rows that are centred end with a constant.")
         real("focus", self.focus, at_least=0, at_most=1, remedy="0 lets all people count alike.")
+
+    @property
+    def features(self) -> int:
+        """How many columns rows have."""
+        return int(self.turn.shape[-1])
 
     @property
     def digest(self) -> bytes:
@@ -697,8 +701,8 @@ class Coordinates:
         texts = {name: text for name, text in words.items() if name != "focus"}
         parts = {name: np.frombuffer(bytes.fromhex(text), "<f4") for name, text in texts.items()}
         turn = parts["turn"]
-        if turn.size == features**2 and features > 1:
-            turn = turn.reshape(features, features)
+        if turn.size > features > 0 and turn.size % features == 0:
+            turn = turn.reshape(-1, features)
         return cls(turn, parts.get("centre"), constant, words.get("focus", 0.0))
 
     def rows(self, rows: NDArray[Any]) -> NDArray[Any]:
@@ -706,12 +710,15 @@ class Coordinates:
         if self.centre is not None:
             rows = rows - np.outer(rows[:, -1] / rows.dtype.type(self.constant), self.centre.astype(rows.dtype))
         turn = self.turn.astype(rows.dtype)
-        return np.asarray(rows * turn) if turn.ndim == 1 else turned_rows(rows, turn)
+        if turn.ndim == 1:
+            return np.asarray(rows * turn)
+        turned = turned_rows(rows, turn)
+        return np.pad(turned, ((0, 0), (0, self.features - len(turn)))) if len(turn) < self.features else turned
 
     def weights(self, theta: Floats) -> Floats:
         """Return the weights of rows as they come whose scores are those of `theta` in these coordinates; one row per output."""
-        outputs = theta.reshape(-1, len(self.turn))
-        weights = outputs * self.turn if self.turn.ndim == 1 else outputs @ self.turn
+        outputs = theta.reshape(-1, self.features)
+        weights = outputs * self.turn if self.turn.ndim == 1 else outputs[:, : len(self.turn)] @ self.turn
         if self.centre is not None:
             weights[:, -1] -= weights @ self.centre / self.constant
         return np.asarray(weights.reshape(theta.shape))

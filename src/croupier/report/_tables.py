@@ -128,6 +128,7 @@ def _opening(plan: LotsPlan) -> dict[str, str]:
             f"{_rotated(stage.plan) or f' of {stage.plan.dim:,}'}, {stage.plan.bits_per_user:,} bits in all"
         )
         for first, stage in zip(accumulate((s.rounds for s in plan.opening), initial=0), plan.opening, strict=False)
+        if stage.plan != plan.one_round
     }
 
 

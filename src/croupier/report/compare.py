@@ -177,7 +177,7 @@ def course(model: Any, X: Any, y: NDArray[Any]) -> tuple[tuple[int, float], ...]
     if not hasattr(model, "result_") or not hasattr(model, "_set_theta"):  # not trained in rounds, or not by gradients
         return ()
     result = model.result_
-    asked = [entry for entry in result.history if not result.schedule.phases[entry.phase - 1].opens]
+    asked = [entry for entry in result.history if result.schedule.phases[entry.phase - 1].descends]
     history = asked[1:] or asked or result.history
     places = sorted({round(i * (len(history) - 1) / (_MOST_ROUNDS - 1)) for i in range(_MOST_ROUNDS)})
     return tuple((history[i].index, next(iter(scores(_at(model, history[i].theta), X, y).values()))) for i in places)

@@ -47,8 +47,8 @@ _EPSILON_TICKS = (0.1, 0.3, 1.0, 3.0, 8.0)
 
 
 def gradient_figure(result: Result) -> str:
-    """The length of every round's mean gradient, and of the noise alone; not of rounds that ask about rows."""
-    asked = [entry for entry in result.history if not result.schedule.phases[entry.phase - 1].opens]
+    """The length of every round's mean gradient, and of the noise alone; not of rounds that ask about rows or search a line."""
+    asked = [entry for entry in result.history if result.schedule.phases[entry.phase - 1].descends]
     history = asked or result.history
     rounds = [float(entry.index) for entry in history]
     phases = [result.schedule.phases[entry.phase - 1] for entry in history]
@@ -71,16 +71,14 @@ def gradient_figure(result: Result) -> str:
     figure.label(rounds[-1], low[-1], "noise alone", anchor="end", shift=16)
     early = min(range(len(norms)), key=lambda i: (-norms[i], i))
     figure.label(rounds[early], norms[early], "one dot per round", anchor="start" if early < len(norms) / 2 else "end", shift=-9)
-    others = len(result.history) - len(history)
-    what, have = ("round", "has") if others == 1 else (f"{others:,} rounds", "have")
-    first = f" The first {what} asked about rows, not gradients, and {have} no dot." if others else ""
+    others = " Rounds that asked about rows, or for how far to go, have no dot." if len(history) < len(result.history) else ""
     where = sum(norm <= top for norm, top in zip(norms, high, strict=True))
     return _captioned(
         figure,
         f"Each dot is the length of a round's mean gradient, noise included. The band holds {BAND:.0%} of the "
         f"lengths that the noise alone would have. {where:,} of {counted(len(norms), 'round')} "
         f"{'lies' if where == 1 else 'lie'} in or below it: there the people's own "
-        f"gradient was too small to stand out, which is how a finished training looks, and also one with too little budget.{first}",
+        f"gradient was too small to stand out, as in a finished training, or in one with too little budget.{others}",
     )
 
 

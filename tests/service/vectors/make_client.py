@@ -260,7 +260,9 @@ def gradient_vector(number: int, loss_values: dict[str, Any], l2: float, beta: f
 def stage_cases() -> list[tuple[dict[str, Any], str]]:
     """Losses that a staged run may have, and what its rounds ask."""
     some = [loss for loss, l2, beta in gradient_cases() if l2 == 0 and beta is None]
-    return [(loss, asks) for loss in some for asks in ("mean", "spread", "moments", "descent", "acsa")]
+    return [(loss, asks) for loss in some for asks in ("mean", "spread", "moments", "descent", "acsa")] + [
+        (loss, "line") for loss in some
+    ]
 
 
 def stage_vector(number: int, loss_values: dict[str, Any], asks: str) -> dict[str, Any]:
@@ -274,12 +276,12 @@ def stage_vector(number: int, loss_values: dict[str, Any], asks: str) -> dict[st
     X = rng.normal(size=(rows, features)) * rng.choice([0.2, 1.0, 9.0], size=(rows, 1))
     y = rng.integers(0, 2, rows).astype(float)
     theta = rng.normal(size=problem.dim) * rng.choice([0.1, 3.0])
-    turn = rng.normal(size=features if number % 2 else (features, features))
+    turn = rng.normal(size=(2, features) if asks == "line" else features if number % 2 else (features, features))
     centre = np.append(rng.normal(size=features - 1), 0.0) if constant else None
     coordinates = Coordinates(turn, centre, constant)
     opens = asks in ("mean", "spread", "moments")
     query = opening_query(asks, Rows(problem, share), False) if opens else None
-    vectors = (query or Gradients(Recast(problem, coordinates, norm, alike=asks == "descent"), theta))(X, y)
+    vectors = (query or Gradients(Recast(problem, coordinates, norm, alike=asks != "acsa"), theta))(X, y)
     return {
         "problem": {"loss": loss_values}
         | {word: part for word, part in TrainingQuery(problem).to_dict()["problem"].items() if word != "loss"},

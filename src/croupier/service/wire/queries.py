@@ -408,7 +408,7 @@ class StageQuery(TrainingQuery):
 
     def _objective(self, coordinates: Coordinates) -> Recast:
         phase, _ = self._stage
-        return Recast(self.problem, coordinates, phase.plan.norm, alike=phase.algorithm == "descent")
+        return Recast(self.problem, coordinates, phase.plan.norm, alike=phase.algorithm != "acsa")
 
     def of_round(self, coordinates: Coordinates | None) -> TaskQuery:
         phase, features = self._stage[0], self.problem.features
@@ -416,7 +416,7 @@ class StageQuery(TrainingQuery):
             return super().of_round(coordinates)
         if coordinates is None:
             raise WireError("a round of gradients in other coordinates that does not state them")
-        if len(coordinates.turn) != features or (coordinates.centre is not None and not self.problem.constant):
+        if coordinates.features != features or (coordinates.centre is not None and not self.problem.constant):
             raise WireError(f"a round with coordinates of other rows than the task's, which have {features} columns")
         if coordinates.focus not in (0.0, phase.focus):
             raise WireError("a round that weighs people by their odds otherwise than its task does")
@@ -448,8 +448,9 @@ def check_coordinates(problem: Problem, schedule: Schedule) -> None:
     asks = [phase.algorithm for phase in schedule.phases]
     if "moments" in asks:
         rule, most = "whitened", math.isqrt(_MOST_CHARACTERS // 8)
-    else:
-        rule, most = "scaled" if "spread" in asks else "centred", _MOST_CHARACTERS // 8
+    else:  # a line is searched in no more directions than classes
+        few = problem.loss.outputs if "line" in asks else 1
+        rule, most = "scaled" if "spread" in asks else "centred", _MOST_CHARACTERS // (8 * few)
     if schedule.phases[-1].share is not None and problem.features > most:
         raise ArgumentError("rule", rule, f"'plain' for over {most} columns in a deployed task", "Leave it out, or change it.")
 
