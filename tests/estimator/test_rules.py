@@ -170,7 +170,7 @@ def test_what_is_chosen_is_said_and_can_be_overridden():
     common = {"epsilon": 4.0, "classes": list(range(8)), "feature_norm": 1.0, "random_state": 1}
     chosen = ShuffleLogisticRegression(**common).fit(X, y)
     assert 'rule "whitened", for several classes of 21 columns' in chosen.explain()
-    assert "4 rounds for how far to go" in chosen.explain()
+    assert "3 rounds for how far to go" in chosen.explain()
     assert "products of their rows' entries in the first 10 rounds" in chosen.explain()
     with pytest.raises(ArgumentError, match="several 'centred' and 'whitened'"):
         ShuffleLogisticRegression(rule="scaled", **common).fit(X, y)

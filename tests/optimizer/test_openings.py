@@ -70,7 +70,7 @@ def test_a_schedule_states_question_length_and_norm_of_every_round(case):
     planned = schedule(asked, USERS, **BUDGET, rule=rule_of(case))
     first, second, *line = planned.phases
     assert (first.algorithm, first.plan.dim, first.plan.norm) == (opening, dim, 1.0)
-    assert [(phase.algorithm, phase.rounds, phase.plan) for phase in line] == [("line", 4, second.plan)] * (case == "centred")
+    assert [(phase.algorithm, phase.rounds, phase.plan) for phase in line] == [("line", 3, second.plan)] * (case == "centred")
     assert (second.plan.dim, second.plan.users) == (asked.dim, first.plan.users)
     assert first.lots == second.lots
     assert sum(phase.rounds for phase in planned.phases) == first.lots.rounds == planned.rounds
@@ -266,13 +266,13 @@ def test_a_constant_answer_of_noise_alone_is_even_and_of_rare_classes_not_below_
 
 @pytest.mark.parametrize("rule", ["centred", "whitened"])
 def test_a_line_ends_where_a_logistic_model_has_its_weights(rule):
-    """From a constant answer to weights that are too short, right, or too long; slopes are exact, but bend: about a third off."""
+    """From a constant answer to weights that are too short, right, or too long; slopes are exact, but bend: up to 40 % off."""
     asked, rng = CASES["centred"][0], np.random.default_rng(4)
     true = np.column_stack([rng.normal(size=(3, 5)) * 4, [0.3, 0.0, -0.3]])
     chances = softmax(X @ true.T, axis=1)
     planned = schedule(asked, USERS, **BUDGET, rule=rule)
     descent_phase, last = planned.phases[1:]
-    assert (last.algorithm, last.rounds, last.plan) == ("line", 4, descent_phase.plan)
+    assert (last.algorithm, last.rounds, last.plan) == ("line", 3, descent_phase.plan)
     coordinates = dataclasses.replace(
         unmoved(Rows(asked, last.share)).coordinates, centre=np.append(X[:, :-1].mean(axis=0), 0), constant=1.0
     )
@@ -291,7 +291,7 @@ def test_a_line_ends_where_a_logistic_model_has_its_weights(rule):
         theta = searched(ask, last, asked, line, False)
         place = float((theta - line.begin) @ (line.end - line.begin)) / float(np.sum((line.end - line.begin) ** 2))
         np.testing.assert_allclose(theta, line.begin + place * (line.end - line.begin), atol=1e-9)
-        assert 0.75 < place * factor < 1.35
+        assert 0.75 < place * factor < 1.45
         assert factor != 1.0 or place == pytest.approx(1.0, abs=0.02)
 
 

@@ -23,7 +23,7 @@ CENTRED_ROUNDS, SCALED_ROUNDS, WHITENED_ROUNDS = (50, 3), (50, 4), (50, 10)
 MOMENTUM_ROUNDS, LONG_ROUNDS = (200, 10), (100, 8)
 # Those of several classes where noise leaves little: equal steps go as far in fewer rounds, whose reports are shorter. Noise leaves
 # little of a run whose mean gradient has at least this much of it for each unit of clip.
-FAINT_ROUNDS, FAINT_RUN = (24, 2), 0.05
+FAINT_ROUNDS, FAINT_RUN = (36, 1), 0.05
 # The same noise of two classes of many columns above which fewer and longer rounds do better.
 SHORT_RUN = 0.01
 # The part of a row's squared length that the constant has beside features that are at most 1 long; and that of several classes'
@@ -55,7 +55,7 @@ FOCUS = 0.5
 # Fewer rounds are not shared out between an opening and descent unless that is asked for.
 LEAST_ROUNDS = 4
 # Several classes: the part of a run's rounds that search a line, at least so many, in runs of at least so many rounds.
-_LINE, _LEAST_LINE, _LEAST_WITH_LINE = 0.08, 2, 12
+_LINE, _LEAST_LINE, _LEAST_WITH_LINE = 0.06, 2, 12
 
 
 @dataclass(frozen=True)
@@ -130,13 +130,12 @@ def centred(problem: Problem, noise: Callable[[int], float], users: int) -> Stag
     """
     several = problem.loss.outputs > 1
     rounds, opening = CENTRED_ROUNDS if several else MOMENTUM_ROUNDS
-    if not several and noise_share(problem, noise(rounds), users, rounds, 1.0) > SHORT_RUN:
-        rounds, opening = CENTRED_ROUNDS
-    if several and noise_share(problem, noise(rounds), users, rounds, 1.0) > FAINT_RUN:
-        rounds, opening = FAINT_ROUNDS
+    noisy = noise_share(problem, noise(rounds), users, rounds, 1.0) > (FAINT_RUN if several else SHORT_RUN)
+    if noisy:
+        rounds, opening = FAINT_ROUNDS if several else CENTRED_ROUNDS
     constant = CONSTANT_SHARE_OF_SEVERAL if several else CONSTANT_SHARE
     asks, opening, share = ("mean", opening, constant) if problem.constant else (None, 0, 0.0)
-    staged = Staged("centred", asks, rounds, opening, _slope(problem) / 2, share, several=several)
+    staged = Staged("centred", asks, rounds, opening, _slope(problem) / (2.5 if several else 2), share, several=several)
     if several:
         return replace(staged, curvature=0.05 / problem.loss.outputs, damping=0.25)
     # what noise adds to a score of a row of length 1 grows with the way that all rounds go together
