@@ -166,7 +166,7 @@ def test_least_squares_bear_a_range_forty_times_the_deviation_of_targets():
 
 
 def test_what_is_chosen_is_said_and_can_be_overridden():
-    X, y = eight_classes(3_000)
+    X, y = eight_classes(5_000)
     common = {"epsilon": 4.0, "classes": list(range(8)), "feature_norm": 1.0, "random_state": 1}
     chosen = ShuffleLogisticRegression(**common).fit(X, y)
     assert 'rule "whitened", for several classes of 21 columns' in chosen.explain()

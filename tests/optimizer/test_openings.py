@@ -330,6 +330,8 @@ def test_places_on_a_line_follow_from_slopes():
     assert level_place([0.0, 1.0], [1.0, 2.0]) == 0.1
     assert level_place([0.0, 1.0, 0.5, 0.7], [-1.0, 1.0, 0.0, 0.4]) == pytest.approx(0.5)
     assert level_place([0.0, 1.0, 0.5, 0.5], [-3.0, 1.0, 0.0, 0.0]) < 0.6  # the far ones count little
+    assert level_place([0.0, 1.0, 0.7], [-0.02, 0.01, -0.03]) <= 1.0  # by chance: between slopes below 0 and above
+    assert level_place([0.0, 1.0, 1.0], [-0.04, -0.08, 0.13]) == 1.0
     for slope, expected in ((1.0, 0.1), (-1.0, 1.0)):  # slopes that do not rise say little
         assert level_place([0.0, 1.0], [slope, slope]) == expected
 

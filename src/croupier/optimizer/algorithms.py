@@ -369,11 +369,14 @@ def along(coordinates: Coordinates, way: Floats, norm: float) -> tuple[Coordinat
 
 
 def level_place(places: Sequence[float], slopes: Sequence[float]) -> float:
-    """Where on a line slopes are 0, by the straight line nearest to them; where they do not rise, where it begins, or 1."""
+    """Where on a line slopes are 0, by the straight line nearest to them: between those below 0 and those above.
+
+    Where slopes do not rise, 1 or, if they are above 0, near the begin.
+    """
     where, slope = np.asarray(places), np.asarray(slopes)
     counts = np.where(np.arange(len(where)) < 2, _FAR if len(where) > 2 else 1.0, 1.0)
     middle, mean = float(np.average(where, weights=counts)), float(np.average(slope, weights=counts))
     rise = float(np.sum(counts * (where - middle) * (slope - mean)) / np.sum(counts * (where - middle) ** 2))
-    if rise <= 0:
-        return _NEAREST if mean >= 0 else 1.0
-    return float(np.clip(middle - mean / rise, _NEAREST, _FARTHEST))
+    found = middle - mean / rise if rise > 0 else 1.0 if mean < 0 else 0.0
+    ends = float(np.max(where[slope < 0], initial=_NEAREST)), float(np.min(where[slope >= 0], initial=_FARTHEST))
+    return float(np.clip(found, max(min(ends), _NEAREST), max(ends)))
