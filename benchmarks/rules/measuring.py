@@ -15,6 +15,7 @@ from unittest import mock
 
 import numpy as np
 from rich.progress import track
+from scipy.special import log_softmax
 
 from croupier import __version__
 from croupier.features import FourierFeatures
@@ -55,6 +56,15 @@ def survey(users: int) -> Rows:
     return np.hstack(columns) / np.sqrt(12), np.clip(np.round(score), 0, 10).astype(int)
 
 
+def many_answers(users: int) -> Rows:
+    """Mostly answers yes or no, 161 columns in all, and three classes that they say a little about."""
+    rng = np.random.default_rng(2)
+    X = np.hstack([rng.random((users, 150)) < rng.uniform(0.02, 0.5, 150), np.clip(rng.normal(size=(users, 11)) / 3, -1, 1)])
+    scores = (X - X.mean(axis=0)) @ (rng.normal(size=(161, 3)) * (rng.random((161, 1)) < 0.3))
+    scores = 0.8 * scores / scores.std() + np.log([0.57, 0.28, 0.15])
+    return X / np.linalg.norm(X, axis=1, keepdims=True), np.argmax(scores + rng.gumbel(size=scores.shape), axis=1)
+
+
 def correlated(users: int) -> Rows:
     """Ten columns that hang together, and a target that is linear in them."""
     rng = np.random.default_rng(5)
@@ -82,13 +92,14 @@ TABLES: dict[str, tuple[tuple[str, int | None], ...]] = {
         ("mnist_odd", 20_000),
         (FOURIER, 50_000),
     ),
-    "several": (("mnist10", 20_000), ("eight classes", 15_000), ("survey", 15_000)),
+    "several": (("mnist10", 20_000), ("eight classes", 15_000), ("survey", 15_000), ("many answers", 15_000)),
     "squares": (("adult, age", None), ("covtype, elevation", 100_000), ("correlated", 4_600)),
 }
 SYNTHETIC: dict[str, Callable[[int], Rows]] = {
     "rare words": rare_words,
     "eight classes": eight_classes,
     "survey": survey,
+    "many answers": many_answers,
     "correlated": correlated,
 }
 
@@ -125,6 +136,7 @@ def settings(problem: Problem, noise: Callable[[int], float], users: int) -> tup
     if rule.step is None:
         changes |= {"24 rounds": {"rounds": 24, "opening_rounds": 2}, "50 rounds": {"rounds": 50, "opening_rounds": 3}}
         found["accelerated"] = Setting(rule, way=0.0)
+        found["no line"] = Setting(replace(rule, several=False))
     else:
         if kind != "squares":
             changes["clip x 2"]["step"] = rule.step / 2
@@ -162,6 +174,11 @@ def score(problem: Problem, theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> 
     return float(np.mean(answers == y))
 
 
+def log_loss(scores: np.ndarray, y: np.ndarray) -> float:
+    """Of several classes, by scores that softmax makes probabilities."""
+    return -float(np.mean(log_softmax(scores, axis=-1)[np.arange(len(y)), y]))
+
+
 def fitted(problem: Problem, setting: Setting, people: SurrogatePopulation, epsilon: float, seed: int) -> np.ndarray:
     """What a setting makes of these people, by the plans of a default fit by messages."""
     start, rule = np.zeros(problem.dim), setting.rule
@@ -191,11 +208,15 @@ def cells(kind: str, name: str, X: np.ndarray, y: np.ndarray, users: int | None,
         for epsilon in EPSILONS:
             unit = Budget(problem, 1.0, epsilon, DELTA, "tight", 1.0, 1.05, "replace-one", people.users, secret=True)
             default, tried = settings(problem, unit.lots_noise, people.users)
-            found = {
-                setting: score(problem, fitted(problem, how, people, epsilon, seed), rows[test], y[test])
-                for setting, how in tried.items()
-            }
+            thetas = {setting: fitted(problem, how, people, epsilon, seed) for setting, how in tried.items()}
+            found = {setting: score(problem, theta, rows[test], y[test]) for setting, theta in thetas.items()}
             facts = {"kind": kind, "table": f"{name}, {people.users:,}", "epsilon": epsilon, "seed": seed}
+            if kind == "several":
+                constant = np.log(np.bincount(y[train], minlength=problem.loss.outputs) / len(train))
+                losses = {
+                    setting: log_loss(rows[test] @ theta.reshape(len(constant), -1).T, y[test]) for setting, theta in thetas.items()
+                }
+                facts |= {"losses": losses | {"a constant": log_loss(np.tile(constant, (len(test), 1)), y[test])}}
             yield facts | {"default": default, "scores": found}
 
 

@@ -10,12 +10,12 @@ from ..protocol import Results, Verdict
 from ..tables import table
 
 
-def means(results: Results, kind: str, default: str) -> dict[str, dict[str, float]]:
-    """Mean scores over seeds, by table with epsilon and setting, of tables with this default."""
+def means(results: Results, kind: str, default: str, what: str = "scores") -> dict[str, dict[str, float]]:
+    """Mean scores or losses over seeds, by table with epsilon and setting, of tables with this default."""
     scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for cell in results["cells"]:
         if (cell["kind"], cell["default"]) == (kind, default):
-            for setting, value in cell["scores"].items():
+            for setting, value in cell.get(what, {}).items():
                 scores[f"{cell['table']}, epsilon {cell['epsilon']:g}"][setting].append(value)
     return {name: {setting: float(np.mean(some)) for setting, some in found.items()} for name, found in scores.items()}
 
@@ -46,6 +46,11 @@ def judge(results: Results) -> list[Verdict]:
             for name, own in found.items():
                 gain = own[default] - own["plain"]
                 verdicts.append(Verdict(f"{kind}, {name}: {default} above plain", "above 0", f"{gain:+.4f}", gain > 0))
+            for name, own in means(results, kind, default, "losses").items():
+                more = own[default] - own["a constant"]
+                verdicts.append(
+                    Verdict(f"{kind}, {name}: log-loss above a constant's", "at most 0.03", f"{more:+.4f}", more <= 0.03)
+                )
             for name, best, gain in left_out(found, default):
                 what = f"{kind}: {best!r}, chosen without {name}, above the default there"
                 verdicts.append(Verdict(what, "at most 0.01", f"{gain:+.4f}", gain <= 0.01))
@@ -63,7 +68,10 @@ def page(results: Results) -> str:
     for (kind, name, epsilon), scores in grouped.items():
         default = defaults[kind, name, epsilon]
         marked = {setting: f"**{setting}**" if setting == default else setting for setting in scores}
-        shown = ", ".join(f"{marked[setting]} {np.mean(some):.4f}" for setting, some in scores.items())
+        lost = means(results, kind, default, "losses").get(f"{name}, epsilon {epsilon:g}", {})
+        told = {setting: f" ({lost[setting]:.3f})" for setting in lost}
+        shown = ", ".join(f"{marked[setting]} {np.mean(some):.4f}{told.get(setting, '')}" for setting, some in scores.items())
+        shown += f", a constant{told['a constant']}" if told else ""
         lines.append((kind, name, f"{epsilon:g}", shown))
     verdicts = [(v.what, v.limit, v.measured, {True: "yes", False: "NO", None: ""}[v.holds]) for v in judge(results)]
     return "\n".join(
@@ -73,7 +81,7 @@ def page(results: Results) -> str:
             "held-out training rows; means over seeds. Bold is the default rule; settings beside the rules change it in one place.",
             "Plans are those of a default fit by messages; `never noisy` and `never faint` save bits wherever they can,",
             "`openings at` and `gradients at` have that much noise where a run is not noisy. Tables of many columns were measured",
-            "with one seed.\n",
+            "with one seed. In brackets: log-loss of several classes.\n",
             table(("kind", "table, people", "epsilon", "scores"), lines, left=4),
             table(("what", "asked", "measured", "holds"), verdicts),
         ]

@@ -160,13 +160,13 @@ def descent(
 
 # The part of the points, the last ones, whose mean equal steps of AC-SA end at: fewer than a half, as noise has come on steadily.
 _LAST = 0.1
-# Where on a line its rounds end at least and at most, 1 being the weights that descent found: near 0 weights still say which class
-# is likelier. And how much its first two rounds, which may be far from where slopes are 0, count beside the others.
+# Where on a line its rounds are at most, 1 being the weights that descent found, and where it ends at least: near 0 weights still
+# say which class is likelier. And how much its first two rounds, which may be far from where slopes are 0, count beside the others.
 _NEAREST, _FARTHEST, _FAR = 0.1, 3.0, 0.1
 # How long rows are taken to be on a line's few directions, in lengths that keep gradients within the clip if all directions of rows
 # were equally long: most signals lie where rows are longer.
 _ALONG = 2.0
-# Standard errors beyond which it is not chance that the mean target is not the mean prediction, or that classes are not equal.
+# Standard errors beyond which it is not chance that the mean target is not the mean prediction.
 _SURELY = 4.0
 # Rounds for gradients of several classes of which one can be spared for the classes' frequencies.
 _LEAST_WITH_SHARES = 4
@@ -302,7 +302,7 @@ def constant_answer(ask: Ask, phase: Phase, problem: Problem, blank: bool) -> Fl
     """Weights of several classes that answer every row alike, each class as likely as it is frequent: by one round.
 
     At theta = 0 all classes are equally likely, so the gradient of the constant alone tells frequencies, those of weighted classes
-    times their weights. They are drawn to equal ones by what of them may be noise.
+    times their weights. They are drawn to equal ones by what of them is noise.
     """
     classes, plan, steepest = problem.loss.outputs, phase.plan, problem.loss.slope_bound(0.0)
     alone = np.zeros(problem.features)
@@ -310,8 +310,7 @@ def constant_answer(ask: Ask, phase: Phase, problem: Problem, blank: bool) -> Fl
     objective = Recast(problem, Coordinates(alone), plan.norm, alike=phase.algorithm != "acsa")
     answer = ask(lambda theta: Gradients(objective, theta, blank), np.zeros(problem.dim)).reshape(classes, -1)[:, -1]
     noise = steepest * plan.noise_std / (phase.mean_of * plan.norm)
-    chance = 1 + _SURELY * math.sqrt(2 / (classes - 1))
-    pulls = shrunk((answer - answer.mean()) * steepest / plan.norm, noise * math.sqrt(chance))
+    pulls = shrunk((answer - answer.mean()) * steepest / plan.norm, noise)
     # a pull is the mean weight / classes - weight x frequency, and frequencies add up to 1
     weights = np.array(getattr(problem.loss, "weights", np.ones(classes)))
     counted = (1 + float(np.sum(pulls / weights))) / float(np.sum(1 / weights)) - pulls
@@ -349,10 +348,10 @@ def searched(ask: Ask, phase: Phase, problem: Problem, line: Line, blank: bool) 
         return problem.domain.project(line.begin + place * (line.end - line.begin))
 
     for number in range(phase.rounds):
-        places.append(float(number) if number < 2 else level_place(places, slopes))
+        places.append(float(number) if number < 2 else level_place(places, slopes, _FARTHEST))
         answer = ask(lambda theta: Gradients(objective, theta, blank), at(places[-1]))
         slopes.append(float(np.sum(answer.reshape(weights.shape) * weights)))
-    return at(level_place(places, slopes)) if len(places) > 1 else line.end
+    return at(level_place(places, slopes, max(places))) if len(places) > 1 else line.end  # no farther than was asked
 
 
 def along(coordinates: Coordinates, way: Floats, norm: float) -> tuple[Coordinates, Floats]:
@@ -368,7 +367,7 @@ def along(coordinates: Coordinates, way: Floats, norm: float) -> tuple[Coordinat
     return replace(coordinates, turn=length * turn), weights
 
 
-def level_place(places: Sequence[float], slopes: Sequence[float]) -> float:
+def level_place(places: Sequence[float], slopes: Sequence[float], farthest: float) -> float:
     """Where on a line slopes are 0, by the straight line nearest to them: between those below 0 and those above.
 
     Where slopes do not rise, 1 or, if they are above 0, near the begin.
@@ -378,5 +377,5 @@ def level_place(places: Sequence[float], slopes: Sequence[float]) -> float:
     middle, mean = float(np.average(where, weights=counts)), float(np.average(slope, weights=counts))
     rise = float(np.sum(counts * (where - middle) * (slope - mean)) / np.sum(counts * (where - middle) ** 2))
     found = middle - mean / rise if rise > 0 else 1.0 if mean < 0 else 0.0
-    ends = float(np.max(where[slope < 0], initial=_NEAREST)), float(np.min(where[slope >= 0], initial=_FARTHEST))
+    ends = float(np.max(where[slope < 0], initial=_NEAREST)), float(np.min(where[slope >= 0], initial=farthest))
     return float(np.clip(found, max(min(ends), _NEAREST), max(ends)))
