@@ -41,6 +41,7 @@ SLOW = {
     "sequential training",
     "sequential training, secret lots",
     "moments, then gradients, secret lots",
+    "gradients, then slopes along a line, secret lots",
     "secret blocks, secret lots",
     "moments in secret blocks, secret lots",
     "full training",
@@ -61,6 +62,7 @@ SPOILT_NIGHTLY = (
     "a model's scores",
     "logistic training, secret lots",
     "moments, then gradients, secret lots",
+    "gradients, then slopes along a line, secret lots",
     "secret blocks, secret lots",
     "moments in secret blocks, secret lots",
 )
@@ -123,7 +125,7 @@ def test_noise_that_spreads_too_little_is_caught_in_models_and_in_deployed_round
 @pytest.mark.parametrize("name", marked(OF_PROTOCOL, SPOILT_NIGHTLY))
 def test_half_of_the_noise_is_caught_in_every_kind(name, monkeypatch):
     """Half the standard deviation where a run is slow (a quarter where lots hide most), half of the bits where it is not."""
-    if name.startswith(("moments", "secret blocks")):  # fewer bits move the mean, too: what is found would be far off
+    if name.startswith(("moments", "gradients", "secret blocks")):  # fewer bits move the mean, too: what is found would be far off
         less_spread(monkeypatch, 8)
     else:
         few = name in SLOW or name.endswith("rotated")  # rounding hides a part of what is left

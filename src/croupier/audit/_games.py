@@ -37,6 +37,7 @@ Mechanism = Callable[[bool], float]
 _USERS = 20
 _USERS_OF_STREAM = 8
 _ROUNDS = 3
+_ROUNDS_WITH_LINE = 12
 # The two values u for which the moments (u, 2 u^2 - 1) are farthest apart: from u = 1 the root of u^2 + u + 1/8 = 0.
 _SCALER_ENDS = (1.0, (math.sqrt(0.5) - 1) / 2)
 
@@ -210,6 +211,43 @@ def _stages(rule: Literal["scaled", "whitened"], epsilon: float, delta: float, c
         return float(logsumexp(ratios))
 
     return phases[0].guarantee, released
+
+
+class _Asked(ArrayPopulation):
+    """Notes what every round asked, and the sum that came back."""
+
+    def answer(self, question: Question) -> SumEstimate:
+        estimate = super().answer(question)
+        self.seen = [*getattr(self, "seen", []), (question.plan, question.query, estimate.sum)]
+        return estimate
+
+
+def _line(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechanism]:
+    """Training of three classes, whose last rounds ask for slopes along a line, by secret lots. All others' rows are 0.
+
+    The number is the ratio of likelihoods that user 0's row is 1 in some round, or 0 in all, by the vector that the row has there.
+    """
+    users = _ROUNDS_WITH_LINE * _USERS
+    populations = [np.zeros((users, 1)), np.vstack([[[1.0]], np.zeros((users - 1, 1))])]
+    public: dict[str, Any] = {"classes": [0, 1, 2], "feature_norm": 1.0, "fit_intercept": False, "neighbours": "zero-out"}
+
+    def model() -> ShuffleLogisticRegression:
+        chosen: dict[str, Any] = {"rule": "centred", "rounds": _ROUNDS_WITH_LINE, "random_state": coins.seed()}
+        return ShuffleLogisticRegression(epsilon=epsilon, delta=delta, account=PrivacyAccount(), **public, **chosen)
+
+    planned = model().plan(users, 1)
+
+    def released(neighbour: bool) -> float:
+        trained = model()
+        people = _Asked(*trained.records(populations[neighbour], np.ones(users, dtype=int)))
+        trained.fit_population(people, features=1)
+        ratios = []
+        for plan, query, total in people.seen:
+            end = np.asarray(query(*trained.records(np.ones((1, 1)), np.ones(1, dtype=int))))[0]
+            ratios.append(end @ (total - end / 2) / plan.noise_std**2)
+        return float(logsumexp(ratios))
+
+    return planned.guarantee, released
 
 
 class _Blocks(ArrayPopulation):
@@ -411,6 +449,12 @@ PROTOCOL = (
         "spreads, then gradients, secret lots",
         "the same where the first rounds ask for means and squares of columns",
         partial(_stages, "scaled"),
+    ),
+    Kind(
+        "gradients, then slopes along a line, secret lots",
+        "the transcript; one person's row as long as it can be, or 0",
+        _line,
+        share=0.25,
     ),
     Kind(
         "secret blocks, secret lots",
