@@ -88,17 +88,35 @@ def many_answers(users, says):
     return X / np.linalg.norm(X, axis=1, keepdims=True), np.argmax(scores + rng.gumbel(size=scores.shape), axis=1)
 
 
-@pytest.mark.parametrize(("epsilon", "says", "gains"), [(1.0, 0.8, 0.05), (1.0, 0.0, -0.02), (0.1, 0.0, -0.04), (10.0, 0.0, -0.02)])
+@pytest.mark.parametrize(
+    ("epsilon", "says", "gains"),
+    [(1.0, 0.8, 0.05), (1.0, 0.0, -0.02), (10.0, 0.0, -0.02), (0.1, 0.0, -0.15)],
+)
 def test_many_columns_that_say_little_do_not_lose_to_a_constant(epsilon, says, gains):
-    """Weights as descent left them lost .05 of log-loss at epsilon 1, .2 at .1, where columns say nothing."""
+    """Weights as descent left them lost .05 of log-loss at epsilon 1, .25 at .1, where columns say nothing."""
     X, y = many_answers(21_000, says)
     train, test = slice(0, 15_000), slice(15_000, None)
     model = ShuffleLogisticRegression(epsilon=epsilon, delta=1e-6, classes=range(3), feature_norm=1.0, random_state=3)
     model.fit(X[train], y[train])
     shares = np.bincount(y[train]) / 15_000
     constant = float(np.mean(y[test] == shares.argmax()))
-    assert model.score(X[test], y[test]) >= constant - 3 * np.sqrt(constant * (1 - constant) / 6000)
+    least = constant - 3 * np.sqrt(constant * (1 - constant) / 6000)
+    assert model.score(X[test], y[test]) >= least - (0.03 if epsilon < 1 else 0)  # where noise is in the intercepts
     assert log_loss(y[test], model.predict_proba(X[test])) < -float(np.mean(np.log(shares[y[test]]))) - gains
+
+
+@pytest.mark.parametrize(("epsilon", "missing", "rule"), [(100.0, 0.0, "practical"), (1.0, 0.3, "whitened"), (1.0, 0.3, "centred")])
+def test_frequencies_are_those_of_all_rounds_and_not_moved_by_who_is_missing(epsilon, missing, rule):
+    """Columns that say nothing. By the frequencies of one round log-loss was .09 above a constant's, with a third missing .03."""
+    rng = np.random.default_rng(0)
+    chances = np.exp(np.linspace(2, -2, 8)) if not missing else np.array([0.9, 0.08, 0.02])
+    users, chances = (4_600 if not missing else 20_000), chances / chances.sum()
+    X, y = rng.normal(size=(users, 20)) / 10, rng.choice(len(chances), users, p=chances)
+    X[rng.random(users) < missing] = np.nan
+    common = {"delta": 1e-6, "classes": range(len(chances)), "feature_norm": 1.0, "random_state": 4, "invalid": "blank"}
+    model = ShuffleLogisticRegression(epsilon=epsilon, rule=rule, **common).fit(X, y)
+    rows, labels = rng.normal(size=(20_000, 20)) / 10, rng.choice(len(chances), 20_000, p=chances)
+    assert log_loss(labels, model.predict_proba(rows)) < 0.02 - float(chances @ np.log(chances))
 
 
 def test_classes_that_count_very_differently_keep_their_weights():
@@ -209,8 +227,8 @@ def test_public_facts_alone_choose():
     assert [phase.algorithm for phase in few.plan(20_000, 10).phases] == ["moments", "descent", "line"]
     assert [phase.algorithm for phase in few.plan(20_000, wide).phases] == ["mean", "acsa", "line"]
     assert [phase.algorithm for phase in few.plan(2_000, 40).phases] == ["mean", "acsa", "line"]
-    short = ShuffleLogisticRegression(classes=range(3), feature_norm=1.0, rounds=11)
-    assert [phase.algorithm for phase in short.plan(20_000, wide).phases] == ["mean", "acsa"]
+    short = ShuffleLogisticRegression(classes=range(3), feature_norm=1.0, rounds=4)
+    assert [phase.rounds for phase in short.plan(20_000, wide).phases] == [1, 1, 2]
     two = ShuffleLogisticRegression(classes=[0, 1], feature_norm=1.0)
     assert [phase.algorithm for phase in two.plan(20_000, 10).phases] == ["moments", "descent"]
     assert [phase.algorithm for phase in two.plan(20_000, wide).phases] == ["mean", "descent"]

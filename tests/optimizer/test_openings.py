@@ -13,7 +13,17 @@ from scipy.special import softmax
 import croupier as cr
 from croupier.optimizer import Result, StopTraining, replay, schedule
 from croupier.optimizer._gradients import TARGET_SHARE, Gradients, RowMeans, RowMoments, Rows, RowSpreads, View, unmoved
-from croupier.optimizer.algorithms import Line, along, constant_answer, descent, level_place, levelled, run_phases, searched
+from croupier.optimizer.algorithms import (
+    Line,
+    along,
+    constant_answer,
+    descent,
+    level_place,
+    levelled,
+    run_phases,
+    searched,
+    shifted,
+)
 from croupier.optimizer.phases import Phase, Schedule, check_schedule
 from croupier.optimizer.training import Adaptive, prepared_queries, run
 from croupier.population import ArrayPopulation
@@ -253,6 +263,28 @@ def test_a_constant_answer_is_as_likely_as_classes_are_frequent(counts):
     np.testing.assert_allclose(softmax(found[:, -1]), odds / odds.sum(), rtol=1e-4)
 
 
+def test_frequencies_are_told_anew_where_a_line_begins():
+    """From a wrong constant answer: by exact gradients to the right one, of missing people towards it, of noise not at all."""
+    shares, counts = np.array([0.6, 0.25, 0.15]), np.array([1.0, 4.0, 0.5])
+    for loss, counted in ((CappedMultinomial(3), shares), (Weighted(CappedMultinomial(3), tuple(counts)), counts * shares)):
+        asked, wanted = problem(loss), counted / counted.sum()
+        phase = schedule(asked, 10**8, **BUDGET, rule="centred").phases[1]
+        odds = np.log([0.3, 0.3, 0.4])
+        likely, weights = np.exp(odds), counts if isinstance(loss, Weighted) else np.ones(3)
+        exact_gap = sum(
+            share * weight * (likely - np.eye(3)[k]) for k, (share, weight) in enumerate(zip(shares, weights, strict=True))
+        )
+        unit = phase.plan.norm / loss.slope_bound(0.0)
+        moved = softmax(odds + shifted(odds, exact_gap * unit, phase, asked))
+        if not isinstance(loss, Weighted):
+            np.testing.assert_allclose(moved, wanted, rtol=1e-3)
+        for part in (0.8, 0.4):  # of the people
+            moved = softmax(odds + shifted(odds, part * exact_gap * unit, phase, asked))
+            assert (np.abs(moved - wanted) < np.abs(likely - wanted) + 1e-9).all()
+        noise = phase.plan.noise_std / phase.mean_of
+        np.testing.assert_allclose(shifted(odds, np.array([noise, 0.0, -noise]) / 3, phase, asked), 0, atol=1e-12)
+
+
 def test_a_constant_answer_of_noise_alone_is_even_and_of_rare_classes_not_below_the_noise():
     asked = problem(CappedMultinomial(3))
     phase = schedule(asked, USERS, **BUDGET | {"epsilon": 0.1}, rule="centred").phases[1]
@@ -287,7 +319,7 @@ def test_a_line_ends_where_a_logistic_model_has_its_weights(rule):
         end = begin + factor * (true - begin)
         way = (end - begin) / coordinates.turn
         way[:, -1] = 0
-        line = Line(begin.ravel(), end.ravel(), coordinates, way - way.mean(axis=0))
+        line = Line(begin.ravel(), end.ravel(), coordinates, way - way.mean(axis=0), None)
         theta = searched(ask, last, asked, line, False)
         place = float((theta - line.begin) @ (line.end - line.begin)) / float(np.sum((line.end - line.begin) ** 2))
         np.testing.assert_allclose(theta, line.begin + place * (line.end - line.begin), atol=1e-9)
@@ -307,7 +339,7 @@ def test_a_line_is_searched_in_the_few_directions_that_its_scores_depend_on(monk
             few = seen.turn @ np.linalg.pinv(np.diag(coordinates.turn) if coordinates.turn.ndim == 1 else coordinates.turn)
             told = min(classes - 1, 6)
             lengths = np.linalg.svd(few, compute_uv=False)  # all directions of the line, equally long, and no other
-            np.testing.assert_allclose(lengths[:told], 2 * 0.2 * math.sqrt(6 / told), rtol=1e-4)
+            np.testing.assert_allclose(lengths[:told], 0.2 * math.sqrt(6 / told), rtol=1e-4)
             np.testing.assert_allclose(lengths[told:], 0, atol=1e-4)
             svd = np.linalg.svd
             with monkeypatch.context() as other:  # another processor's signs
@@ -625,8 +657,10 @@ def test_a_schedule_whose_phases_are_not_those_of_its_lots_is_refused(case):
         with pytest.raises(ArgumentError):
             check_schedule(dataclasses.replace(planned, phases=(*phases, *others)), USERS)
     if others:
-        with pytest.raises(ArgumentError):
-            check_schedule(dataclasses.replace(planned, phases=(first, second)), USERS)
+        lost = dataclasses.replace(others[0], share=None)
+        for phases in ((first, second), (first, *others, second), (first, second, lost)):
+            with pytest.raises(ArgumentError):
+                check_schedule(dataclasses.replace(planned, phases=phases), USERS)
     for share in (None, 1.0, -0.1):
         changed = dataclasses.replace(planned, phases=(dataclasses.replace(first, share=share), second, *others))
         with pytest.raises(ArgumentError):

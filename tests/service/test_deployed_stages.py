@@ -118,7 +118,7 @@ def test_a_line_is_searched_over_sockets_as_in_memory(make, clock, seeded_blanks
         ]
     assert np.array_equal(theta, world.theta_in_memory(members(world), blank_coins))
     numbers = [len(document["coordinates"]["turn"]) // 8 for document in documents[1:]]
-    assert numbers == [6] * 9 + [18] * 2  # a factor for each column; for each class a direction of the line
+    assert numbers == [6] * 9 + [24] * 2  # a factor for each column; a direction for each class, and the constant
     assert ["centre" in document["coordinates"] for document in documents[1:]] == [False] + [True] * 10
 
 

@@ -246,7 +246,7 @@ function requireStage({ algorithm, share, focus, lots, smoothing }: Phase, probl
   if (problem === null || problem.l2 > 0 || share === null) throw new WireError("a task with stages that is not about a linear model without l2");
   if (lots === null || smoothing !== null) throw new WireError("a task with stages in open rounds, or of a smoothed loss");
   if (focus > 0 && problem.loss.logOdds !== true) throw new WireError("a phase with focus whose scores are not log-odds of two classes");
-  const directions = algorithm === "moments" ? problem.features : algorithm === "line" ? Math.min(problem.loss.outputs, problem.features) : 1;
+  const directions = algorithm === "moments" ? problem.features : algorithm === "line" ? Math.min(problem.loss.outputs + 1, problem.features) : 1;
   if (8 * problem.features * directions > MOST_CHARACTERS) throw new WireError("a task whose rounds cannot state their coordinates");
 }
 

@@ -213,7 +213,7 @@ def _stages(rule: Literal["scaled", "whitened"], epsilon: float, delta: float, c
     return phases[0].guarantee, released
 
 
-class _Asked(ArrayPopulation):
+class _Noted(ArrayPopulation):
     """Notes what every round asked, and the sum that came back."""
 
     def answer(self, question: Question) -> SumEstimate:
@@ -239,7 +239,7 @@ def _line(epsilon: float, delta: float, coins: Coins) -> tuple[Guarantee, Mechan
 
     def released(neighbour: bool) -> float:
         trained = model()
-        people = _Asked(*trained.records(populations[neighbour], np.ones(users, dtype=int)))
+        people = _Noted(*trained.records(populations[neighbour], np.ones(users, dtype=int)))
         trained.fit_population(people, features=1)
         ratios = []
         for plan, query, total in people.seen:

@@ -146,7 +146,11 @@ class ShuffleLogisticRegression(LinearClassifier):
         if recast:
             text = "Gradients were clipped on centred rows: coefficients are not the parameters of a logistic model, but have their"
             line = any(phase.algorithm == "line" for phase in self.schedule_.phases)
-            made = "their length was found by unclipped ones" if line else "probabilities are those of clipped ones"
+            made = (
+                "their length was found by some that were clipped for all classes alike"
+                if line
+                else "probabilities are those of clipped ones"
+            )
             return [f"{text} signs, and {made}.", *self._chosen_rule()]
         if not self.capped_ and self._clips():
             text = "Gradients of the logistic loss were clipped: coefficients are not the parameters of a logistic model, but have "

@@ -214,7 +214,8 @@ class RowMeans(Query):
         back = math.sqrt(1 - self.rows.share) / factors[:-1]  # from rows at most 1 long to the problem's
         turn = np.append(factors[:-1] * scale, factors[-1])
         middle = np.append(np.zeros(self.dim), 1.0)  # of rows without their mean: the constant
-        return View(Coordinates(turn, np.append(centre * back, 0.0), self.rows.problem.constant), middle=middle)
+        left = middle * math.sqrt(self.rows.share)
+        return View(Coordinates(turn, np.append(centre * back, 0.0), self.rows.problem.constant), middle=middle, mean=left)
 
 
 @dataclass(frozen=True)

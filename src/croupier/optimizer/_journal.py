@@ -27,7 +27,7 @@ from .result import Round, nearly
 
 Floats = NDArray[np.float64]
 # The version changes whenever the same secret would give other noise: a question must not be answered twice, with two of them.
-FORMAT, VERSION = "croupier journal", 2
+FORMAT, VERSION = "croupier journal", 3
 _BEGINNING = f'{{"format": "{FORMAT}"'.encode()
 
 

@@ -29,8 +29,9 @@ SHORT_RUN = 0.01
 # The part of a row's squared length that the constant has beside features that are at most 1 long; and that of several classes'
 # centred rows, whose intercepts need no more.
 CONSTANT_SHARE, CONSTANT_SHARE_OF_SEVERAL = 0.1, 0.05
-# Second moments of more columns take too many bits and too much time: above, classes are centred, least squares is plain.
-MOST_COLUMNS = 600
+# Second moments of more columns take too many bits and too much time: above, classes are centred, least squares is plain. Several
+# classes gain less by them.
+MOST_COLUMNS, MOST_COLUMNS_OF_SEVERAL = 600, 128
 # How much of the length that people's gradients have by chance counts as noise of a mean gradient of classes.
 _CHANCE = 0.3
 # People of a round, on average and at least: fewer people are shared out among fewer rounds.
@@ -55,7 +56,7 @@ FOCUS = 0.5
 # Fewer rounds are not shared out between an opening and descent unless that is asked for.
 LEAST_ROUNDS = 4
 # Several classes: the part of a run's rounds that search a line, at least so many, in runs of at least so many rounds.
-_LINE, _LEAST_LINE, _LEAST_WITH_LINE = 0.06, 2, 12
+_LINE, _LEAST_LINE, _LEAST_WITH_LINE = 0.06, 2, LEAST_ROUNDS
 
 
 @dataclass(frozen=True)
@@ -210,8 +211,9 @@ def choose(
     if practical:
         if because := _why_plain(problem, kind, users, secret, given):
             return None, plain(because)
-        columns, few = known.features, known.features <= MOST_COLUMNS
-        rule, size = "whitened" if few else "centred", f"{'at most' if few else 'above'} {MOST_COLUMNS}"
+        columns, most = known.features, MOST_COLUMNS_OF_SEVERAL if kind == "several" else MOST_COLUMNS
+        few = columns <= most
+        rule, size = "whitened" if few else "centred", f"{'at most' if few else 'above'} {most}"
         hides = LARGEST_EDGE_OF_SEVERAL if kind == "several" else LARGEST_EDGE
         if few and kind != "squares" and edge(known, noise, users) > hides:
             rule, size = "centred" if kind == "several" else "scaled", "whose products noise would hide"

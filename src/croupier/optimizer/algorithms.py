@@ -13,6 +13,7 @@ from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from ..population.population import Query
 from ..problem import Problem
@@ -163,9 +164,8 @@ _LAST = 0.1
 # Where on a line its rounds are at most, 1 being the weights that descent found, and where it ends at least: near 0 weights still
 # say which class is likelier. And how much its first two rounds, which may be far from where slopes are 0, count beside the others.
 _NEAREST, _FARTHEST, _FAR = 0.1, 3.0, 0.1
-# How long rows are taken to be on a line's few directions, in lengths that keep gradients within the clip if all directions of rows
-# were equally long: most signals lie where rows are longer.
-_ALONG = 2.0
+# Standard errors by which the loss has to fall where a line was asked about for it to end beyond.
+_LIKELY = 2.0
 # Standard errors beyond which it is not chance that the mean target is not the mean prediction.
 _SURELY = 4.0
 # Rounds for gradients of several classes of which one can be spared for the classes' frequencies.
@@ -218,7 +218,7 @@ def run_phases(
             answers = [ask(lambda _, query=query: query, theta) for _ in range(phase.rounds)]  # type: ignore[misc]
             found = query.found(np.mean(answers, axis=0), *_doubt(phase))
         elif phase.algorithm == "line":
-            theta = searched(ask, phase, rows.problem, cast(Line, line), blank)
+            theta = searched(ask, phase, rows.problem, line, blank) if line is not None else theta
         else:
             line = _descended_in(ask, phase, planned, rows, found or unmoved(rows), theta, blank)
             theta = line.end
@@ -227,13 +227,17 @@ def run_phases(
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """From the weights that a descent began at to those that it ended at; and how scores change on the way, in the coordinates that
-    it was in, one row for each class, without what the mean row says."""
+    """From weights that answer all rows alike, or those that a descent was told to begin at, to those that it ended at.
+
+    `way` is how scores change on the line, in the coordinates that the descent was in, one row for each class; `odds` are the
+    log-odds of the answer that all rows have at its begin, None for other begins.
+    """
 
     begin: Floats
     end: Floats
     coordinates: Coordinates
     way: Floats
+    odds: Floats | None
 
 
 def _doubt(phase: Phase) -> tuple[float, float]:
@@ -274,9 +278,9 @@ def _descended_in(ask: Ask, phase: Phase, planned: Phase, rows: Rows, found: Vie
         length = float(np.linalg.norm(point))
         return point if length <= radius else point * (radius / length)
 
-    if problem.loss.outputs > 1 and problem.constant and planned.rounds >= _LEAST_WITH_SHARES:
-        constant, rounds = constant_answer(ask, phase, problem, blank), rounds - 1
-        start = start if start.any() else constant
+    cold = problem.loss.outputs > 1 and bool(problem.constant) and not start.any()
+    if cold and planned.rounds >= _LEAST_WITH_SHARES:
+        start, rounds = constant_answer(ask, phase, problem, blank), rounds - 1
     if not rounds:
         point = begin
     elif planned.steady:
@@ -291,33 +295,45 @@ def _descended_in(ask: Ask, phase: Phase, planned: Phase, rows: Rows, found: Vie
         point = descent(gradient, lambda point: point, begin, rounds, step, tail=0.5, **how)
         if found.level is not None:
             point = levelled(point, coordinates.weights(point) / rows.factors, found)
-    way = point.reshape(problem.loss.outputs, -1)
-    way = way - way.mean(axis=0)
+    end, points = problem.domain.project(start + coordinates.weights(point)), point.reshape(problem.loss.outputs, -1)
+    way = points - points.mean(axis=0)
     if found.middle is not None:
         way = way - np.outer(way @ found.middle, found.middle)
-    return Line(start, problem.domain.project(start + coordinates.weights(point)), coordinates, way)
+    if not cold or found.mean is None:
+        return Line(start, end, coordinates, way, None)
+    odds = start.reshape(points.shape)[:, -1] * problem.constant + (points - way) @ found.mean
+    return Line(end - coordinates.weights(way.ravel()), end, coordinates, way, odds)
 
 
 def constant_answer(ask: Ask, phase: Phase, problem: Problem, blank: bool) -> Floats:
     """Weights of several classes that answer every row alike, each class as likely as it is frequent: by one round.
 
     At theta = 0 all classes are equally likely, so the gradient of the constant alone tells frequencies, those of weighted classes
-    times their weights. They are drawn to equal ones by what of them is noise.
+    times their weights. They are drawn to equal ones by what of them is noise or chance, and so they are where people are missing.
     """
-    classes, plan, steepest = problem.loss.outputs, phase.plan, problem.loss.slope_bound(0.0)
+    classes, steepest, weights = problem.loss.outputs, problem.loss.slope_bound(0.0), class_weights(problem)
     alone = np.zeros(problem.features)
-    alone[-1] = plan.norm / (steepest * problem.constant)  # so that no gradient is shortened
-    objective = Recast(problem, Coordinates(alone), plan.norm, alike=phase.algorithm != "acsa")
+    alone[-1] = phase.plan.norm / (steepest * problem.constant)  # so that no gradient is shortened
+    objective = Recast(problem, Coordinates(alone), phase.plan.norm, alike=phase.algorithm != "acsa")
     answer = ask(lambda theta: Gradients(objective, theta, blank), np.zeros(problem.dim)).reshape(classes, -1)[:, -1]
-    noise = steepest * plan.noise_std / (phase.mean_of * plan.norm)
-    pulls = shrunk((answer - answer.mean()) * steepest / plan.norm, noise)
+    noise, chance = steepest * _noise(phase), steepest / math.sqrt(classes * phase.mean_of)
+    pulls = shrunk((answer - answer.mean()) * steepest / phase.plan.norm, math.hypot(noise, chance))
     # a pull is the mean weight / classes - weight x frequency, and frequencies add up to 1
-    weights = np.array(getattr(problem.loss, "weights", np.ones(classes)))
     counted = (1 + float(np.sum(pulls / weights))) / float(np.sum(1 / weights)) - pulls
-    odds = np.log(np.maximum(counted, max(noise, 1 / phase.users)))
+    odds = np.log(np.maximum(counted, max(noise, float(counted.sum()) / phase.mean_of)))
     theta = np.zeros((classes, problem.features))
     theta[:, -1] = (odds - odds.mean()) / problem.constant
     return problem.domain.project(theta.ravel())
+
+
+def class_weights(problem: Problem) -> Floats:
+    """How much each class counts."""
+    return np.array(getattr(problem.loss, "weights", np.ones(problem.loss.outputs)))
+
+
+def _noise(phase: Phase) -> float:
+    """That of an entry of a round's mean gradient, per unit of its clip."""
+    return phase.plan.noise_std / (phase.mean_of * phase.plan.norm)
 
 
 def levelled(point: Floats, weights: Floats, found: View) -> Floats:
@@ -333,25 +349,55 @@ def levelled(point: Floats, weights: Floats, found: View) -> Floats:
 
 
 def searched(ask: Ask, phase: Phase, problem: Problem, line: Line, blank: bool) -> Floats:
-    """Weights of several classes on a line from a constant answer, where the mean loss is least by the slopes of some rounds.
+    """Weights of several classes on a line, where the mean loss is least by the slopes of some rounds.
 
     Noise makes weights too long, and gradients that were shortened where too long pull at them too little. These rounds shorten
-    gradients for all labels alike, so that the least loss stays where it is, and turn rows to the few directions of the line, so
-    that hardly any has to be shortened. All follows from released answers.
+    gradients for all labels alike, so that the least loss stays where it is, and turn rows to the few directions of the line, where
+    they are short. The first, at the begin, also tells frequencies anew. All follows from released answers.
     """
     seen, weights = along(line.coordinates, line.way, phase.plan.norm)
-    objective = Recast(problem, seen, phase.plan.norm)
+    constant = None
+    if line.odds is not None and len(seen.turn) < problem.features:
+        constant, alone = len(seen.turn), np.zeros((1, problem.features))
+        alone[0, -1] = phase.plan.norm / (problem.loss.slope_bound(0.0) * problem.constant)
+        seen = replace(seen, turn=np.vstack([seen.turn, alone]))
+    objective, begin = Recast(problem, seen, phase.plan.norm), line.begin
     places: list[float] = []
     slopes: list[float] = []
 
     def at(place: float) -> Floats:
-        return problem.domain.project(line.begin + place * (line.end - line.begin))
+        return problem.domain.project(begin + place * (line.end - begin))
 
     for number in range(phase.rounds):
         places.append(float(number) if number < 2 else level_place(places, slopes, _FARTHEST))
-        answer = ask(lambda theta: Gradients(objective, theta, blank), at(places[-1]))
-        slopes.append(float(np.sum(answer.reshape(weights.shape) * weights)))
-    return at(level_place(places, slopes, max(places))) if len(places) > 1 else line.end  # no farther than was asked
+        answer = ask(lambda theta: Gradients(objective, theta, blank), at(places[-1])).reshape(weights.shape)
+        slopes.append(float(np.sum(answer * weights)))
+        if number == 0 and constant is not None:
+            theta = begin.reshape(weights.shape).copy()
+            theta[:, -1] += shifted(cast(Floats, line.odds), answer[:, constant], phase, problem) / problem.constant
+            begin = theta.ravel()
+    if len(places) < 2:  # of a run that was stopped
+        return line.end
+    # no farther than slopes were asked for, unless there the loss falls by more than noise and chance; at most twice as far
+    chance = phase.plan.norm / math.sqrt(phase.mean_of * len(weights))
+    doubt = _LIKELY * float(np.linalg.norm(weights)) * math.hypot(phase.plan.noise_std / phase.mean_of, chance)
+    falls = slopes[int(np.argmax(places))] < -doubt
+    return at(level_place(places, slopes, min(_FARTHEST, 2 * max(places)) if falls else max(places)))
+
+
+def shifted(odds: Floats, answer: Floats, phase: Phase, problem: Problem) -> Floats:
+    """By how much the log-odds of an answer that all rows have change, so that classes are as likely as they are frequent.
+
+    `answer` is the mean gradient of the constant there. What of it is noise or chance changes nothing; and where gradients were
+    shortened, or people are missing, the change is too small.
+    """
+    likely, weights, steepest = softmax(odds), class_weights(problem), problem.loss.slope_bound(0.0)
+    mean_weight = 1 / float(np.sum(likely / weights))
+    noise = steepest / mean_weight * _noise(phase)
+    chance = math.sqrt((1 - float(likely @ likely)) * float(weights.max()) / (mean_weight * len(odds) * phase.mean_of))
+    gap = shrunk((answer - answer.mean()) * steepest / (mean_weight * phase.plan.norm), math.hypot(noise, chance))
+    frequent = np.maximum(likely - gap, np.minimum(likely, max(noise, 1 / phase.mean_of)))
+    return np.asarray(np.log(frequent / frequent.sum()) - np.log(likely))
 
 
 def along(coordinates: Coordinates, way: Floats, norm: float) -> tuple[Coordinates, Floats]:
@@ -360,7 +406,7 @@ def along(coordinates: Coordinates, way: Floats, norm: float) -> tuple[Coordinat
     told = int(np.sum(sizes > 1e-9 * float(sizes.max())))
     # of all bases of these directions the one that no sign or order of singular vectors changes: these differ between processors
     few = (left if len(way) <= way.shape[1] else directions.T)[:, :told] @ directions[:told]
-    length = _ALONG * norm * math.sqrt(way.shape[1] / max(1, told))
+    length = norm * math.sqrt(way.shape[1] / max(1, told))  # so that gradients are short, if all directions of rows are as long
     weights = np.zeros_like(way)
     weights[:, : len(few)] = way @ few.T / length
     turn = coordinates.turn * few if coordinates.turn.ndim == 1 else few @ coordinates.turn

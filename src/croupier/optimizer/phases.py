@@ -361,6 +361,9 @@ def check_schedule(chosen: Schedule, users: int) -> None:
     needed = max([0, *(phase.users for phase in chosen.phases)]) if shared else sum(phase.users for phase in chosen.phases)
     if not chosen.phases or needed > users:
         raise ArgumentError("chosen", Found(f"is a schedule for {needed} users"), f"one for at most {users}", remedy)
+    for before, phase in zip((None, *chosen.phases), chosen.phases, strict=False):
+        if phase.algorithm == "line" and (phase.share is None or before is None or not before.descends or before.share is None):
+            raise ArgumentError("chosen", str(phase), "a line right after a descent in other coordinates", remedy)
     if shared:
         _check_lots(chosen, users, remedy)
         return

@@ -669,9 +669,10 @@ class Coordinates:
                 rounded.setflags(write=False)
                 object.__setattr__(self, name, rounded)
         parts = [part for part in (self.turn, self.centre) if part is not None]
-        fits = self.turn.ndim in (1, 2) and len(self.turn) <= self.features and parts[-1].shape[-1:] == (self.features,)
+        shaped = self.turn.ndim == 1 or (self.turn.ndim == 2 and min(2, self.features) <= len(self.turn) <= self.features)
+        fits = shaped and parts[-1].shape[-1:] == (self.features,)
         if not fits or not all(np.isfinite(part).all() for part in parts):
-            allowed = "finite, factors or a matrix of no more rows than columns, and a centre as long"
+            allowed = "finite, factors or a matrix of 2 rows or more, but no more than columns, and a centre as long"
             raise ArgumentError("coordinates", self.turn.shape, allowed, "Make them from released sums.")
         if self.centre is not None:
             real("constant", self.constant, above=0, remedy="Rows that are centred end with a constant.")

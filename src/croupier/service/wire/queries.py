@@ -448,8 +448,8 @@ def check_coordinates(problem: Problem, schedule: Schedule) -> None:
     asks = [phase.algorithm for phase in schedule.phases]
     if "moments" in asks:
         rule, most = "whitened", math.isqrt(_MOST_CHARACTERS // 8)
-    else:  # a line is searched in no more directions than classes
-        few = problem.loss.outputs if "line" in asks else 1
+    else:  # a line is searched in no more directions than classes, and along the constant
+        few = min(problem.loss.outputs + 1, problem.features) if "line" in asks else 1
         rule, most = "scaled" if "spread" in asks else "centred", _MOST_CHARACTERS // (8 * few)
     if schedule.phases[-1].share is not None and problem.features > most:
         raise ArgumentError("rule", rule, f"'plain' for over {most} columns in a deployed task", "Leave it out, or change it.")
