@@ -269,7 +269,8 @@ def test_both_lengths_notice_half_of_the_noise_bits(trials):
 
 def test_slow_games_have_a_share_of_the_runs():
     slow = {kind.name for kind in kinds.PROTOCOL if runs_of(kind, TRIALS) < TRIALS}
-    assert slow == {"secret blocks, secret lots", "moments in secret blocks, secret lots"}
+    line = "gradients, then slopes along a line, secret lots"
+    assert slow == {"secret blocks, secret lots", "moments in secret blocks, secret lots", line}
     assert all(100 <= runs_of(kind, QUICK_TRIALS) < QUICK_TRIALS for kind in (*models.MODELS, *DEPLOYED))
 
 
