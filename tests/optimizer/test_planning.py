@@ -102,7 +102,7 @@ def test_what_was_asked_for_is_not_overruled():
     assert planned(5_000, 1.0, max_inflation=1.5).phases[1].plan.max_inflation == 1.5
 
 
-@pytest.mark.parametrize(("columns", "rule"), [(30, "whitened"), (80, "centred"), (500, "centred")])
+@pytest.mark.parametrize(("columns", "rule"), [(30, "whitened"), (120, "centred"), (500, "centred")])
 def test_several_classes_whose_products_noise_would_hide_are_centred(columns, rule):
     loss = CappedMultinomial(10)
     problem = Problem(loss, Ball(dim=10 * (columns + 1), radius=50.0), feature_norm=2**0.5, constant=1.0)

@@ -50,7 +50,7 @@ SQUARES = (
 )
 # The edge of the noise that all rounds of a run would leave in second moments, over rows' energy in one of so many equal
 # directions, above which columns' own sizes do better for two classes, and centred rows for several.
-LARGEST_EDGE, LARGEST_EDGE_OF_SEVERAL = 0.5, 0.25
+LARGEST_EDGE, LARGEST_EDGE_OF_SEVERAL = 0.5, 0.45
 # Of two classes: how much less people count whose odds are far from even.
 FOCUS = 0.5
 # Fewer rounds are not shared out between an opening and descent unless that is asked for.
