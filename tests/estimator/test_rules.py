@@ -227,8 +227,8 @@ def test_public_facts_alone_choose():
     assert [phase.algorithm for phase in few.plan(20_000, 10).phases] == ["moments", "descent", "line"]
     assert [phase.algorithm for phase in few.plan(20_000, wide).phases] == ["mean", "acsa", "line"]
     assert [phase.algorithm for phase in few.plan(2_000, 40).phases] == ["mean", "acsa", "line"]
-    short = ShuffleLogisticRegression(classes=range(3), feature_norm=1.0, rounds=4)
-    assert [phase.rounds for phase in short.plan(20_000, wide).phases] == [1, 1, 2]
+    short = ShuffleLogisticRegression(classes=range(3), feature_norm=1.0, rounds=7)
+    assert [phase.rounds for phase in short.plan(20_000, wide).phases] == [1, 4, 2]
     two = ShuffleLogisticRegression(classes=[0, 1], feature_norm=1.0)
     assert [phase.algorithm for phase in two.plan(20_000, 10).phases] == ["moments", "descent"]
     assert [phase.algorithm for phase in two.plan(20_000, wide).phases] == ["mean", "descent"]

@@ -276,8 +276,7 @@ def test_frequencies_are_told_anew_where_a_line_begins():
         )
         unit = phase.plan.norm / loss.slope_bound(0.0)
         moved = softmax(odds + shifted(odds, exact_gap * unit, phase, asked))
-        if not isinstance(loss, Weighted):
-            np.testing.assert_allclose(moved, wanted, rtol=1e-3)
+        np.testing.assert_allclose(moved, wanted, rtol=1e-3)
         for part in (0.8, 0.4):  # of the people
             moved = softmax(odds + shifted(odds, part * exact_gap * unit, phase, asked))
             assert (np.abs(moved - wanted) < np.abs(likely - wanted) + 1e-9).all()
@@ -325,6 +324,39 @@ def test_a_line_ends_where_a_logistic_model_has_its_weights(rule):
         np.testing.assert_allclose(theta, line.begin + place * (line.end - line.begin), atol=1e-9)
         assert 0.7 < place * factor < 1.45
         assert factor != 1.0 or place == pytest.approx(1.0, abs=0.02)
+
+
+def test_corrected_intercepts_count_less_and_less_up_to_the_end_of_a_line():
+    """Beyond it nothing of the correction is left; and where the ball ends the line, nothing is beyond."""
+    asked = CASES["centred"][0]
+    last = schedule(asked, USERS, **BUDGET, rule="centred").phases[2]
+    rng, odds = np.random.default_rng(2), np.array([0.4, 0.1, -0.5])
+    coordinates = unmoved(Rows(asked, last.share)).coordinates
+    begin = np.column_stack([np.zeros((3, 5)), odds])
+    way = np.column_stack([rng.normal(size=(3, 5)), np.zeros(3)])
+    way -= way.mean(axis=0)
+    end = begin + coordinates.weights(way.ravel()).reshape(3, 6)
+    for rising, ends in ((True, False), (False, False), (False, True)):
+        weights, places = along(coordinates, way, last.plan.norm)[1], []
+
+        def ask(_, theta, rising=rising, weights=weights, places=places):
+            places.append(theta.reshape(3, 6))
+            answer = weights / np.sum(weights**2) * (len(places) - 1.5 if rising else -1 / len(places))
+            answer[:, 3] = [0.03, 0.0, -0.03] if len(places) == 1 else 0.0  # the constant's
+            return answer.ravel()
+
+        line = Line(begin.ravel(), end.ravel(), coordinates, way, odds, ends)
+        found = searched(ask, last, asked, line, False).reshape(3, 6)
+        assert np.array_equal(places[0], begin)
+        np.testing.assert_allclose(places[1], end, atol=1e-12)  # at the end no correction is left
+        part = float(np.sum((found - begin)[:, :-1] * (end - begin)[:, :-1]) / np.sum((end - begin)[:, :-1] ** 2))
+        shift = (found - begin - part * (end - begin))[:, -1]
+        if rising:
+            assert part < 1
+            assert shift[0] < -0.01 < 0.01 < shift[2]
+        else:
+            assert part == pytest.approx(1.0) if ends else part > 1.5
+            np.testing.assert_allclose(shift, 0, atol=1e-9)
 
 
 def test_a_line_is_searched_in_the_few_directions_that_its_scores_depend_on(monkeypatch):

@@ -56,7 +56,7 @@ FOCUS = 0.5
 # Fewer rounds are not shared out between an opening and descent unless that is asked for.
 LEAST_ROUNDS = 4
 # Several classes: the part of a run's rounds that search a line, at least so many, in runs of at least so many rounds.
-_LINE, _LEAST_LINE, _LEAST_WITH_LINE = 0.06, 2, LEAST_ROUNDS
+_LINE, _LEAST_LINE, _LEAST_WITH_LINE = 0.06, 2, 7
 
 
 @dataclass(frozen=True)

@@ -230,7 +230,7 @@ class Line:
     """From weights that answer all rows alike, or those that a descent was told to begin at, to those that it ended at.
 
     `way` is how scores change on the line, in the coordinates that the descent was in, one row for each class; `odds` are the
-    log-odds of the answer that all rows have at its begin, None for other begins.
+    log-odds of the answer that the mean row has at its begin, None for other begins; and it `ends` where weights may not be longer.
     """
 
     begin: Floats
@@ -238,6 +238,7 @@ class Line:
     coordinates: Coordinates
     way: Floats
     odds: Floats | None
+    ends: bool = False
 
 
 def _doubt(phase: Phase) -> tuple[float, float]:
@@ -295,14 +296,17 @@ def _descended_in(ask: Ask, phase: Phase, planned: Phase, rows: Rows, found: Vie
         point = descent(gradient, lambda point: point, begin, rounds, step, tail=0.5, **how)
         if found.level is not None:
             point = levelled(point, coordinates.weights(point) / rows.factors, found)
-    end, points = problem.domain.project(start + coordinates.weights(point)), point.reshape(problem.loss.outputs, -1)
+    free = start + coordinates.weights(point)
+    end = problem.domain.project(free)
+    kept = min(1.0, float(np.linalg.norm(end)) / max(float(np.linalg.norm(free)), 1e-300))  # below 1 where the ball ends it
+    points = kept * point.reshape(problem.loss.outputs, -1)
     way = points - points.mean(axis=0)
     if found.middle is not None:
         way = way - np.outer(way @ found.middle, found.middle)
     if not cold or found.mean is None:
-        return Line(start, end, coordinates, way, None)
-    odds = start.reshape(points.shape)[:, -1] * problem.constant + (points - way) @ found.mean
-    return Line(end - coordinates.weights(way.ravel()), end, coordinates, way, odds)
+        return Line(start, end, coordinates, way, None, ends=kept < 1)
+    odds = kept * start.reshape(points.shape)[:, -1] * problem.constant + (points - way) @ found.mean
+    return Line(end - coordinates.weights(way.ravel()), end, coordinates, way, odds, ends=kept < 1)
 
 
 def constant_answer(ask: Ask, phase: Phase, problem: Problem, blank: bool) -> Floats:
@@ -361,28 +365,29 @@ def searched(ask: Ask, phase: Phase, problem: Problem, line: Line, blank: bool) 
         constant, alone = len(seen.turn), np.zeros((1, problem.features))
         alone[0, -1] = phase.plan.norm / (problem.loss.slope_bound(0.0) * problem.constant)
         seen = replace(seen, turn=np.vstack([seen.turn, alone]))
-    objective, begin = Recast(problem, seen, phase.plan.norm), line.begin
+    objective, farthest = Recast(problem, seen, phase.plan.norm), 1.0 if line.ends else _FARTHEST
+    move, shift = line.end - line.begin, np.zeros_like(line.begin)
     places: list[float] = []
     slopes: list[float] = []
 
     def at(place: float) -> Floats:
-        return problem.domain.project(begin + place * (line.end - begin))
+        return problem.domain.project(line.begin + place * move + max(0.0, 1 - place) * shift)
 
     for number in range(phase.rounds):
-        places.append(float(number) if number < 2 else level_place(places, slopes, _FARTHEST))
+        place = float(number) if number < 2 else level_place(places, slopes, farthest)
+        places.append(min(farthest, max(place, 2 * place - 1)))  # slopes flatten: beyond the end they are 0 farther than it seems
         answer = ask(lambda theta: Gradients(objective, theta, blank), at(places[-1])).reshape(weights.shape)
         slopes.append(float(np.sum(answer * weights)))
         if number == 0 and constant is not None:
-            theta = begin.reshape(weights.shape).copy()
-            theta[:, -1] += shifted(cast(Floats, line.odds), answer[:, constant], phase, problem) / problem.constant
-            begin = theta.ravel()
+            moved = shifted(cast(Floats, line.odds), answer[:, constant], phase, problem)
+            shift.reshape(weights.shape)[:, -1] = moved / problem.constant
     if len(places) < 2:  # of a run that was stopped
         return line.end
     # no farther than slopes were asked for, unless there the loss falls by more than noise and chance; at most twice as far
     chance = phase.plan.norm / math.sqrt(phase.mean_of * len(weights))
     doubt = _LIKELY * float(np.linalg.norm(weights)) * math.hypot(phase.plan.noise_std / phase.mean_of, chance)
     falls = slopes[int(np.argmax(places))] < -doubt
-    return at(level_place(places, slopes, min(_FARTHEST, 2 * max(places)) if falls else max(places)))
+    return at(level_place(places, slopes, min(farthest, 2 * max(places)) if falls else max(places)))
 
 
 def shifted(odds: Floats, answer: Floats, phase: Phase, problem: Problem) -> Floats:
@@ -392,10 +397,13 @@ def shifted(odds: Floats, answer: Floats, phase: Phase, problem: Problem) -> Flo
     shortened, or people are missing, the change is too small.
     """
     likely, weights, steepest = softmax(odds), class_weights(problem), problem.loss.slope_bound(0.0)
-    mean_weight = 1 / float(np.sum(likely / weights))
+    gap = (answer - answer.mean()) * steepest / phase.plan.norm
+    # a gap is likely x the mean weight - weight x frequency, and frequencies add up to 1
+    mean_weight = (1 + float(np.sum(gap / weights))) / float(np.sum(likely / weights))
+    mean_weight = min(max(mean_weight, float(weights.min())), float(weights.max()))
     noise = steepest / mean_weight * _noise(phase)
     chance = math.sqrt((1 - float(likely @ likely)) * float(weights.max()) / (mean_weight * len(odds) * phase.mean_of))
-    gap = shrunk((answer - answer.mean()) * steepest / (mean_weight * phase.plan.norm), math.hypot(noise, chance))
+    gap = shrunk(gap / mean_weight, math.hypot(noise, chance))
     frequent = np.maximum(likely - gap, np.minimum(likely, max(noise, 1 / phase.mean_of)))
     return np.asarray(np.log(frequent / frequent.sum()) - np.log(likely))
 
