@@ -320,6 +320,9 @@ def test_a_line_ends_where_a_logistic_model_has_its_weights(rule):
         way[:, -1] = 0
         line = Line(begin.ravel(), end.ravel(), coordinates, way - way.mean(axis=0), None)
         theta = searched(ask, last, asked, line, False)
+        assert np.abs(theta.reshape(3, -1).sum(axis=0)).max() < 1e-9  # nothing that all classes have
+        begin, end = (part - part.mean(axis=0) for part in (begin, end))
+        line = dataclasses.replace(line, begin=begin.ravel(), end=end.ravel())
         place = float((theta - line.begin) @ (line.end - line.begin)) / float(np.sum((line.end - line.begin) ** 2))
         np.testing.assert_allclose(theta, line.begin + place * (line.end - line.begin), atol=1e-9)
         assert 0.7 < place * factor < 1.45

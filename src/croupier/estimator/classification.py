@@ -144,14 +144,12 @@ class ShuffleLogisticRegression(LinearClassifier):
             return []
         recast = any(phase.share is not None and phase.algorithm == "acsa" for phase in self.schedule_.phases)
         if recast:
-            text = "Gradients were clipped on centred rows: coefficients are not the parameters of a logistic model, but have their"
-            line = any(phase.algorithm == "line" for phase in self.schedule_.phases)
-            made = (
-                "their length was found by some that were clipped for all classes alike"
-                if line
-                else "probabilities are those of clipped ones"
-            )
-            return [f"{text} signs, and {made}.", *self._chosen_rule()]
+            text = "Gradients were clipped on centred rows: coefficients have the signs of a logistic model's, not their size"
+            if any(phase.algorithm == "line" for phase in self.schedule_.phases):
+                text += ". The last rounds chose how long they are, by gradients that were clipped for all classes alike"
+            else:
+                text += ", and probabilities are those of clipped gradients"
+            return [f"{text}.", *self._chosen_rule()]
         if not self.capped_ and self._clips():
             text = "Gradients of the logistic loss were clipped: coefficients are not the parameters of a logistic model, but have "
             return [f"{text}their signs. Predicted log-odds and probabilities are still what they say.", *self._chosen_rule()]

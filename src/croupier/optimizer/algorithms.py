@@ -387,7 +387,10 @@ def searched(ask: Ask, phase: Phase, problem: Problem, line: Line, blank: bool) 
     chance = phase.plan.norm / math.sqrt(phase.mean_of * len(weights))
     doubt = _LIKELY * float(np.linalg.norm(weights)) * math.hypot(phase.plan.noise_std / phase.mean_of, chance)
     falls = slopes[int(np.argmax(places))] < -doubt
-    return at(level_place(places, slopes, min(farthest, 2 * max(places)) if falls else max(places)))
+    theta = at(level_place(places, slopes, min(farthest, 2 * max(places)) if falls else max(places))).reshape(weights.shape)
+    return np.asarray(
+        (theta - theta.mean(axis=0)).ravel()
+    )  # what all classes have is noise: now a weight above 0 speaks for its own
 
 
 def shifted(odds: Floats, answer: Floats, phase: Phase, problem: Problem) -> Floats:
